@@ -69,6 +69,7 @@ fn inputs() -> Inputs {
             stored_bytes: SEGMENT_BYTES,
             home_bytes: SEGMENT_BYTES,
             whole_at_home: true,
+            packed_at_home: None,
             charged_bytes: [SEGMENT_BYTES, 0, 0, 0, 0, 0, 0, 0],
             current: TierId(1),
             heat: SegmentHeat {

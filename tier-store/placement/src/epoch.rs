@@ -10,8 +10,8 @@
 //! The policy `optimal` decides by these costs; [`super::policy`] has others. This module has the steps that all share.
 //!
 //! A copy in memory has a form, and the choice is one of places ([`super::place`]): a tier and a form. A packed copy takes fewer
-//! bytes, and its reads take the time to unpack what they touch ([`super::form_cost`]). A move between two forms on one tier is
-//! a move like others, and takes the time to pack or unpack the copy.
+//! bytes, and its reads take the time to unpack what they touch ([`super::form_cost`]), as do reads from a home whose bytes are
+//! packed. A move between two forms on one tier is a move like others, and takes the time to pack or unpack the copy.
 //!
 //! - `places`: the options of a plan, and what a segment takes at each place
 //! - `reasons`: the reasons of moves
@@ -98,6 +98,9 @@ pub struct SegmentInput {
     pub home_bytes: u64,
     /// True when every read from home reads the whole segment.
     pub whole_at_home: bool,
+    /// Its values where the stored bytes are an image in the packed form, which reads from home unpack; `None` where they are
+    /// plain.
+    pub packed_at_home: Option<PackedValues>,
     /// Bytes that a plain copy would be charged on each tier, in order of [`TierId`]; 0 at home.
     pub charged_bytes: [u64; MAX_TIERS],
     /// Its current tier.
@@ -462,10 +465,20 @@ pub(super) fn reads_us(inputs: &Inputs, segment: &SegmentInput, heat: &SegmentHe
 pub(super) fn place_cost(inputs: &Inputs, segment: &SegmentInput, place: Place) -> Option<PlaceCost> {
     let tier = inputs.tiers.get(usize::from(place.tier.0))?;
     let extent = extent(inputs, segment, place);
-    Some(match (place.form, &segment.packed) {
-        (Form::Packed, Some(packed)) => PlaceCost::packed(tier.cost, extent, inputs.form_cost, packed.values),
-        (Form::Plain | Form::Packed, _) => PlaceCost::plain(tier.cost, extent),
+    let packed = match place.tier == inputs.home() {
+        true => segment.packed_at_home,
+        false => segment.packed.filter(|_| place.form == Form::Packed).map(|packed| packed.values),
+    };
+    Some(match packed {
+        Some(values) => PlaceCost::packed(tier.cost, extent, inputs.form_cost, values),
+        None => PlaceCost::plain(tier.cost, extent),
     })
+}
+
+/// The form of the bytes that are read at a place: that of the copy, or at home that of the stored bytes.
+pub(super) fn form_at(inputs: &Inputs, segment: &SegmentInput, place: Place) -> Form {
+    let is_home = place.tier == inputs.home();
+    if is_home && segment.packed_at_home.is_some() { Form::Packed } else { place.form }
 }
 
 /// Benefit of `place` against the home, in microseconds per epoch: reading time and preferences of users.
@@ -488,15 +501,16 @@ fn move_us(inputs: &Inputs, segment: &SegmentInput, to: Place) -> f64 {
         let tier = inputs.tiers.get(usize::from(place.tier.0));
         tier.map_or(0.0, |tier| tier.cost.sweep_us(read_bytes(inputs, segment, place)))
     };
-    RELEASE_US + sweep(from) + change_of_form_us(inputs, segment, from.form, to.form) + sweep(to)
+    RELEASE_US + sweep(from) + change_of_form_us(inputs, segment, to.form) + sweep(to)
 }
 
-/// Microseconds of a core to make an image in one form of an image in another one.
-pub(super) fn change_of_form_us(inputs: &Inputs, segment: &SegmentInput, from: Form, to: Form) -> f64 {
-    let Some(packed) = &segment.packed else { return 0.0 };
-    match (from, to) {
-        (Form::Plain, Form::Packed) => inputs.form_cost.packing_us(segment.rows, packed.values),
-        (Form::Packed, Form::Plain) => inputs.form_cost.plain_again_us(segment.rows, packed.values),
+/// Microseconds of a core to make an image in a form of the bytes where `segment` lies; nothing where they are in this form: a
+/// packed copy of a home that is packed is a copy of its bytes.
+pub(super) fn change_of_form_us(inputs: &Inputs, segment: &SegmentInput, to: Form) -> f64 {
+    let Some(values) = segment.values() else { return 0.0 };
+    match (form_at(inputs, segment, segment.place()), to) {
+        (Form::Plain, Form::Packed) => inputs.form_cost.packing_us(segment.rows, values),
+        (Form::Packed, Form::Plain) => inputs.form_cost.plain_again_us(segment.rows, values),
         (Form::Plain, Form::Plain) | (Form::Packed, Form::Packed) => 0.0,
     }
 }

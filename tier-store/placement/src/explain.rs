@@ -14,7 +14,7 @@ use terrace_model::{Pattern, TierId};
 use terrace_storage::tier::codec::Form;
 
 use super::epoch::{
-    EpochPlan, Inputs, SegmentInput, cost_parts, packed_text, read_bytes, reading_us, reads_text, worth_bytes,
+    EpochPlan, Inputs, SegmentInput, cost_parts, form_at, packed_text, read_bytes, reading_us, reads_text, worth_bytes,
 };
 use super::format::{bytes, figure, time};
 use super::place::Place;
@@ -27,7 +27,7 @@ use crate::heat::SegmentHeat;
 pub struct TierOption {
     /// Name of the tier.
     pub tier: String,
-    /// The form of the copy there; plain at home.
+    /// The form of the bytes that are read there: of the copy, or at home of the column in its file.
     pub form: Form,
     /// Bytes that a read of all of it moves there.
     pub bytes: u64,
@@ -326,7 +326,7 @@ impl<'a> Explainer<'a> {
             let fits = budget.is_none_or(|budget| segment.charged_at(place) <= budget);
             let option = TierOption {
                 tier: self.name(place.tier).to_owned(),
-                form: place.form,
+                form: form_at(self.inputs, segment, place),
                 bytes: read_bytes(self.inputs, segment, place),
                 allowed: fits && segment.allows_form(place) && open.checked_shr(id as u32).unwrap_or(0) & 1 == 1,
                 read_us: parts.read_us,

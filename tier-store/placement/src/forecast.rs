@@ -5,7 +5,7 @@
 //! a single window.
 //!
 //! ```text
-//!   work(placement)  = fixed + (reading + decompressing + slower memory) / partitions         cores
+//!   work(placement)  = fixed + (reading + decompressing + unpacking + slower memory) / partitions     cores
 //!   reads(placement) = latency + time of the reads from home                             device, kept busy
 //!   span(placement)  = max(work, reads) + min(work, reads) / windows        windows = bytes / depth of the device
 //!   time(placement)  = measured + sum over scans of (span(placement) - span(as it was))
@@ -80,7 +80,7 @@ struct SegmentReads {
     device_bytes: f64,
     /// Time of the device for them, in microseconds.
     device_us: f64,
-    /// Work of a core to read, check and decompress these bytes, in microseconds.
+    /// Work of a core to read and check these bytes, and to decompress or unpack them, in microseconds.
     home_work_us: f64,
     /// Additional time on each memory tier compared with the fastest one, in microseconds: in the plain form, and in the packed
     /// one.
@@ -322,14 +322,16 @@ fn segment_reads(
     let mut slower_us = [[0.0; 2]; MAX_TIERS];
     let mut usual_us = [0.0; MAX_TIERS];
     let at = |place: Place| reads_us(inputs, segment, &heat, place);
-    let least_us = segment.places_on(TierId(0)).map(at).fold(f64::INFINITY, f64::min);
-    let least_us = if least_us.is_finite() { least_us } else { at(Place::plain(TierId(0))) };
+    // Work at home is counted from zero, and so is that of a packed copy, also where the segment may have no plain one.
+    let least_us = Form::ALL.map(|form| at(Place { tier: TierId(0), form })).into_iter().fold(f64::INFINITY, f64::min);
     let memory = (0..inputs.home().0).map(TierId);
     for ((tier, forms), usual) in memory.zip(&mut slower_us).zip(&mut usual_us) {
         *forms = Form::ALL.map(|form| (at(Place { tier, form }) - least_us).max(0.0));
         *usual = (at(segment.usual_place(tier)) - least_us).max(0.0);
     }
-    let home_work_us = share * decompression_us + device_bytes * device.work_us_per_byte;
+    let unpacking_us =
+        segment.packed_at_home.map_or(0.0, |values| inputs.form_cost.unpacking_us(&heat, segment.rows, values));
+    let home_work_us = share * decompression_us + unpacking_us + device_bytes * device.work_us_per_byte;
     SegmentReads { column, reads, device_bytes, device_us, home_work_us, slower_us, usual_us }
 }
 

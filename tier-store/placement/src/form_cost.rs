@@ -1,4 +1,5 @@
-//! What the packed form costs: the time to unpack what a read touches, and to pack and unpack a copy that moves.
+//! What the packed form costs, in memory and in files: the time to unpack what a read touches, and to pack and unpack a copy
+//! that moves.
 //!
 //! A scan takes a copy slice by slice, [`PAGE_ROWS`] rows each. A plain slice is read where it lies, or widened to its
 //! declared type; a packed one is unpacked, whole even where one row of it is wanted. Texts are the exception: of a slice in
@@ -59,8 +60,8 @@ impl FormCost {
         pack_byte_us: 4.5e-3,
     };
 
-    /// Microseconds by which the reads in `heat` take longer because a copy of `rows` rows is packed, beside the bytes that
-    /// they read.
+    /// Microseconds by which the reads in `heat` take longer because `rows` rows are packed, beside the bytes that they
+    /// read.
     pub fn unpacking_us(&self, heat: &SegmentHeat, rows: u32, values: PackedValues) -> f64 {
         let lines = Pattern::ALL.into_iter().zip(heat.accesses.iter().zip(heat.values));
         lines
@@ -135,17 +136,17 @@ fn slices_touched(pattern: Pattern, read: f64, rows: f64) -> f64 {
 pub(super) struct PlaceCost {
     cost: TierCost,
     extent: Extent,
-    /// The cost of unpacking, and what is unpacked; `None` for a plain copy.
+    /// The cost of unpacking, and what is unpacked; `None` for plain bytes.
     unpacking: Option<(FormCost, PackedValues)>,
 }
 
 impl PlaceCost {
-    /// Reads of a plain copy, or of the home, of this extent.
+    /// Reads of a plain copy, or of a plain home, of this extent.
     pub(super) fn plain(cost: TierCost, extent: Extent) -> Self {
         Self { cost, extent, unpacking: None }
     }
 
-    /// Reads of a packed copy of this extent: a value cannot be read without the slice around it.
+    /// Reads of a packed copy, or of a packed home, of this extent: a value cannot be read without the slice around it.
     pub(super) fn packed(cost: TierCost, extent: Extent, form_cost: FormCost, values: PackedValues) -> Self {
         let slice_bytes = extent.bytes as f64 / slices(extent.rows.into());
         Self { cost: cost.with_granules_of(slice_bytes as u64), extent, unpacking: Some((form_cost, values)) }

@@ -1,15 +1,21 @@
 //! Tiers and forms chosen together: small stories, each a trace of what an event moves.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
 
-use terrace_model::{Pattern, TierId};
-use terrace_storage::tier::codec::Form;
+use std::sync::Arc;
+
+use terrace_model::{Account, FileFormat, Pattern, TierId};
+use terrace_storage::migrate::testing::FakeHome;
+use terrace_storage::tier::MemoryTier;
+use terrace_storage::tier::codec::{Form, FormChoice};
+use terrace_storage::tier::dram::DramTier;
 
 use super::constraints::PlacementConstraints;
-use super::epoch::{Inputs, PlannedMove, plan};
-use super::form_cost::FormCost;
+use super::epoch::{Inputs, PlannedMove, cost_parts, plan, reading_us};
+use super::form_cost::{FormCost, PackedValues};
 use super::place::Place;
 use super::solver::Effort;
-use super::testing::builders::{MIB, pinned_to_dram, plan_inputs, reads, scans, segment, two_tiers};
+use super::survey::{ByteWeights, segment_input};
+use super::testing::builders::{MIB, ROWS, pinned_to_dram, plan_inputs, reads, scans, segment, two_tiers};
 use crate::heat::decay::SegmentHeat;
 
 /// To unpack a number takes longer than to read the bytes that packing saves, so that a plain copy is scanned faster.
@@ -148,4 +154,52 @@ fn a_pinned_copy_is_packed_rather_than_given_way() {
     let packing: Vec<_> = moves.iter().filter(|planned| planned.segment == 1).collect();
     assert_eq!((packing.len(), packing[0].to_place()), (1, Place { tier: TierId(0), form: Form::Packed }));
     assert!(packing[0].reason.starts_with("packed by rule 1"), "{}", packing[0].reason);
+}
+
+#[test]
+fn a_packed_home_is_unpacked_by_reads_and_copied_as_it_is() {
+    let quarter = segment(0).packed(MIB / 4).on(1).heat(scans(2.0));
+    let plain = segment(1).bytes(MIB / 4).bytes_in_memory(MIB).packed(MIB / 4).on(1).heat(scans(2.0));
+    let segments = vec![quarter.packed_at_home(MIB / 4), plain];
+    let inputs = Inputs { form_cost: SLOW, ..plan_inputs(two_tiers(MIB), segments) };
+    let [packed, plain] = &inputs.segments[..] else { unreachable!() };
+    let home = Place::plain(TierId(1));
+    let rows = f64::from(ROWS);
+    let is_near = |us: f64, expected: f64| assert!((us - expected).abs() < 1e-6, "{us} {expected}");
+    // Both read as many bytes; two scans unpack all rows of the packed one.
+    is_near(reading_us(&inputs, packed, home) - reading_us(&inputs, plain, home), 2.0 * rows * SLOW.unpack_number_us);
+    let unpacking_us = |segment| {
+        let copy = Place { tier: TierId(0), form: Form::Packed };
+        reading_us(&inputs, segment, copy) - reading_us(&inputs, segment, Place::plain(TierId(0)))
+    };
+    is_near(unpacking_us(packed), unpacking_us(plain));
+    // A packed copy of it is a copy of its bytes, a plain one is unpacked.
+    let more_us = |form| {
+        let to = Place { tier: TierId(0), form };
+        let [a, b] = [packed, plain].map(|segment| cost_parts(&inputs, segment, to).move_us * inputs.payback_epochs);
+        a - b
+    };
+    is_near(more_us(Form::Packed), -rows * SLOW.pack_number_us);
+    is_near(more_us(Form::Plain), rows * SLOW.unpack_number_us);
+}
+
+#[test]
+fn surveys_tell_packed_homes_from_plain_ones_whatever_form_copies_have() {
+    let home = FakeHome::default();
+    let memory: [Arc<dyn MemoryTier>; 1] = [Arc::new(DramTier::new(TierId(0), Account::new("dram", MIB)))];
+    let input = |format, form| {
+        let chunk = home.add_in(1, 1, format);
+        let weights = ByteWeights { rates: None, form };
+        segment_input(&memory, &|_| scans(1.0), weights, &chunk, &chunk.segments[0], PlacementConstraints::default())
+    };
+    let numbers = PackedValues::Numbers { is_narrow: false };
+    for form in [FormChoice::Plain, FormChoice::Packed, FormChoice::Auto] {
+        let [arrow, packed] = FileFormat::ALL.map(|format| input(format, form));
+        assert_eq!((arrow.packed_at_home, arrow.home_bytes, arrow.bytes), (None, 8_000, 8_000));
+        assert_eq!((packed.packed_at_home, packed.bytes), (Some(numbers), 8_000));
+        assert!(packed.home_bytes < 2_000, "{}", packed.home_bytes);
+        let copies = [&arrow, &packed].map(|input| input.packed.map(|packed| packed.bytes));
+        let bytes = Some(packed.home_bytes).filter(|_| form != FormChoice::Plain);
+        assert_eq!(copies, [bytes; 2], "{form}");
+    }
 }

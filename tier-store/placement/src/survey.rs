@@ -195,10 +195,11 @@ pub(super) fn segment_input(
     };
     // Where neither setting nor rules know the packed form, a plan need not, either.
     let is_known = weights.form != FormChoice::Plain || form == Form::Packed || names_form(&constraints);
+    let values = || packed_values(&segment.home, chunk.rows, bytes);
     let packed = packed_bytes.filter(|_| is_known).map(|packed_bytes| PackedImage {
         bytes: packed_bytes,
         charged_bytes: charged_bytes(memory, packed_bytes),
-        values: packed_values(&segment.home, chunk.rows, bytes),
+        values: values(),
     });
     SegmentInput {
         key,
@@ -210,6 +211,7 @@ pub(super) fn segment_input(
         stored_bytes: segment.home.len,
         home_bytes: home_bytes(&segment.home, weights.rates),
         whole_at_home: !Part::is_possible(&segment.home),
+        packed_at_home: segment.home.is_packed().then(values),
         charged_bytes: charged_bytes(memory, bytes),
         current: copy.map_or(home, |copy| copy.tier.id()),
         heat: heat(&key),

@@ -9,6 +9,7 @@ use terrace_model::TierId;
 use terrace_storage::tier::codec::Form;
 
 use super::{Inputs, SegmentInput};
+use crate::form_cost::PackedValues;
 use crate::place::Place;
 use crate::solver::Options;
 
@@ -43,6 +44,11 @@ impl SegmentInput {
     pub(crate) fn places_on(&self, tier: TierId) -> impl Iterator<Item = Place> {
         let places = Form::ALL.into_iter().map(move |form| Place { tier, form });
         places.filter(move |place| self.allows_form(*place))
+    }
+
+    /// Its values as the packed form has them; `None` where neither a copy nor its home is packed.
+    pub(crate) fn values(&self) -> Option<PackedValues> {
+        self.packed.map(|packed| packed.values).or(self.packed_at_home)
     }
 
     /// Bytes of its image in a form.

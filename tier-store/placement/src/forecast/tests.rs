@@ -3,7 +3,7 @@
 use super::super::cost::{PAGE_BYTES, PatternCost, TierCost};
 use super::super::workload::ColumnReads;
 use super::*;
-use crate::testing::builders::{MIB, plan_inputs, reads, scans, segment, two_tiers};
+use crate::testing::builders::{MIB, ROWS, plan_inputs, reads, scans, segment, two_tiers};
 
 /// 1 MiB takes 1000 us from the device, and 100 us of a core; 2 MiB are waited for at a time.
 const DEVICE: Device = Device {
@@ -101,4 +101,20 @@ fn pages_here_and_there_take_the_device_longer_than_a_column() {
     let longer = forecast(&inputs, paged);
     let pages = 8.0 * 64.0 * (1.0 - (63.0_f64 / 64.0).powi(10));
     assert!((longer - even - pages * 100.0).abs() < pages * 10.0, "{even} {longer} {pages}");
+}
+
+#[test]
+fn a_packed_home_is_unpacked_by_the_cores_that_read_it() {
+    let plain = inputs([1.0; 8]);
+    let mut packed = plain.clone();
+    for segment in &mut packed.segments {
+        *segment = segment.clone().packed_at_home(MIB);
+    }
+    let numbers = f64::from(8 * ROWS);
+    let unpacking_us = numbers * plain.form_cost.unpack_number_us;
+    let slow = statement(21_000.0, 20_000.0, 0.0, 8, 0);
+    // Two partitions share the work.
+    let later_us = time_us(&packed, &slow, [HOME; 8]) - time_us(&plain, &slow, [HOME; 8]);
+    assert!((later_us - unpacking_us / 2.0).abs() < 1e-6, "{later_us} {unpacking_us}");
+    assert_eq!(time_us(&packed, &slow, [DRAM; 8]), 21_000.0);
 }

@@ -308,7 +308,7 @@ impl Ledger {
         let bytes = input.image_bytes(place.form);
         let known = self.inputs.tiers.get(usize::from(place.tier.0));
         let write_us = known.map_or(0.0, |known| known.cost.sweep_us(bytes));
-        let cost = write_us + change_of_form_us(&self.inputs, input, input.form, place.form);
+        let cost = write_us + change_of_form_us(&self.inputs, input, place.form);
         self.benefit_us(input, place) - cost / self.inputs.payback_epochs.max(1e-3)
     }
 

@@ -253,16 +253,16 @@ impl Round<'_> {
         Some(Decision::Declined)
     }
 
-    /// The form in which a segment comes to a tier: the plain one where it is read faster and there is free room for it, else the
-    /// one that takes fewer bytes. Nothing is evicted for a larger copy; the next epoch weighs both.
+    /// The form in which a segment comes to a tier: the plain one where it saves more time, its making included, and there is free
+    /// room for it, else the one that takes fewer bytes. Nothing is evicted for a larger copy; the next epoch weighs both.
     fn promotion_place(&self, tier: TierId, input: &SegmentInput) -> Place {
         let smallest = input.usual_place(tier);
         let plain = Place::plain(tier);
         let memory = self.host.memory_tiers();
         let account = memory.get(usize::from(tier.0)).map(|tier| tier.account());
         let has_room = || account.is_some_and(|account| bytes_to_free(account, input.charged_at(plain)) == Some(0));
-        let is_faster = || self.ledger.benefit_us(input, plain) > self.ledger.benefit_us(input, smallest);
-        if input.allows_form(plain) && has_room() && is_faster() { plain } else { smallest }
+        let saves_more = || self.ledger.net_us(input, plain) > self.ledger.net_us(input, smallest);
+        if input.allows_form(plain) && has_room() && saves_more() { plain } else { smallest }
     }
 
     /// Finds or makes room for a segment on a tier; `None` when there is none, or the evicted segments would lose more.

@@ -42,6 +42,7 @@ pub fn segment(chunk: u64) -> SegmentInput {
         stored_bytes: MIB,
         home_bytes: MIB,
         whole_at_home: false,
+        packed_at_home: None,
         charged_bytes: [0; MAX_TIERS],
         current: TierId(0),
         heat: SegmentHeat::default(),
@@ -64,11 +65,22 @@ impl SegmentInput {
         Self { bytes, stored_bytes: bytes, home_bytes: bytes, ..self }
     }
 
+    /// The segment with another number of bytes of its plain image, and as many bytes at home as before.
+    pub fn bytes_in_memory(self, bytes: u64) -> Self {
+        Self { bytes, ..self }
+    }
+
     /// The segment with a packed form of so many bytes, of numbers that are not narrow. It may have either form on every tier.
     pub fn packed(self, bytes: u64) -> Self {
         let values = PackedValues::Numbers { is_narrow: false };
         let packed = Some(PackedImage { bytes, charged_bytes: [0; MAX_TIERS], values });
         Self { packed, forms: FormTiers { plain: u8::MAX, packed: u8::MAX }, ..self }
+    }
+
+    /// The segment with a home whose bytes, so many, are packed, of numbers that are not narrow.
+    pub fn packed_at_home(self, bytes: u64) -> Self {
+        let values = PackedValues::Numbers { is_narrow: false };
+        Self { stored_bytes: bytes, home_bytes: bytes, packed_at_home: Some(values), ..self }
     }
 
     /// The segment in another form.
