@@ -386,9 +386,11 @@ pub fn tiering(out: &mut Exposition, store: &Store) {
     out.gauges("terrace_epoch_expected_read_seconds", help, expected);
 
     let names: Vec<String> = store.tier_infos().into_iter().map(|t| t.name).collect();
+    let memory = names.len().saturating_sub(1);
     let pairs = names.iter().enumerate().flat_map(|(from, from_name)| {
-        let others = names.iter().enumerate().filter(move |(to, _)| *to != from);
-        others.map(move |(to, to_name)| {
+        // On a memory tier a copy may change its form.
+        let targets = names.iter().enumerate().filter(move |(to, _)| *to != from || from < memory);
+        targets.map(move |(to, to_name)| {
             let labels = vec![("from", from_name.as_str()), ("to", to_name.as_str())];
             (labels, TierId(from as u8), TierId(to as u8))
         })

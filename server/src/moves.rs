@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 use terrace_tier_store::placement::MoveRecord;
+use terrace_tier_store::tier::codec::Form;
 
 use crate::error::{Error, Result};
 use crate::profiles::HttpOptions;
@@ -42,7 +43,8 @@ enum Format {
 
 /// Names of the columns of [`csv_line`].
 pub(crate) const CSV_HEAD: &str = "epoch,number,table,chunk,column,from,to,segments,bytes,benefit_us,benefit_ns_per_byte,\
-price_ns_per_byte,runner_up,runner_up_us,status,why,unix_us,took_us,measured_us,measured_epochs,condition,reason\n";
+price_ns_per_byte,runner_up,runner_up_us,status,why,unix_us,took_us,measured_us,measured_epochs,condition,reason,\
+from_form,to_form\n";
 
 /// A move as a line of JSON.
 pub(crate) fn json_line(record: &MoveRecord) -> String {
@@ -54,6 +56,7 @@ pub(crate) fn json_line(record: &MoveRecord) -> String {
 /// A move as a line of comma-separated values.
 pub(crate) fn csv_line(record: &MoveRecord) -> String {
     let optional = |value: Option<f64>| value.map_or_else(String::new, |value| value.to_string());
+    let form = |form: Option<Form>| form.map_or_else(String::new, |form| form.to_string());
     let values = [
         record.epoch.to_string(),
         record.number.to_string(),
@@ -77,6 +80,8 @@ pub(crate) fn csv_line(record: &MoveRecord) -> String {
         record.measured_epochs.to_string(),
         quoted(&record.condition),
         quoted(&record.reason),
+        form(record.from_form),
+        form(record.to_form),
     ];
     values.join(",") + "\n"
 }
@@ -127,6 +132,6 @@ mod tests {
     fn texts_with_commas_and_quotes_are_quoted() {
         assert_eq!(quoted("plain"), "plain");
         assert_eq!(quoted("a, \"b\""), "\"a, \"\"b\"\"\"");
-        assert_eq!(CSV_HEAD.matches(',').count(), 21);
+        assert_eq!(CSV_HEAD.matches(',').count(), 23);
     }
 }

@@ -37,6 +37,8 @@ enum Action {
         #[arg(long, value_name = "TIER")]
         to: String,
         #[command(flatten)]
+        copies: Copies,
+        #[command(flatten)]
         output: Output,
     },
     /// Keep segments off a tier
@@ -47,6 +49,8 @@ enum Action {
         #[arg(long, value_name = "TIER")]
         from: String,
         #[command(flatten)]
+        copies: Copies,
+        #[command(flatten)]
         output: Output,
     },
     /// Prefer a tier for segments; counts as much as one more scan of them per epoch
@@ -56,6 +60,8 @@ enum Action {
         /// The tier
         #[arg(long, value_name = "TIER")]
         on: String,
+        #[command(flatten)]
+        copies: Copies,
         #[command(flatten)]
         output: Output,
     },
@@ -97,6 +103,14 @@ struct Scope {
     /// Chunks that may hold such rows, as a condition in SQL
     #[arg(long = "where", value_name = "CONDITION")]
     condition: Option<String>,
+}
+
+/// The copies that a rule is about.
+#[derive(Debug, Args)]
+struct Copies {
+    /// Only copies of this form: plain or packed [default: any]
+    #[arg(long, value_name = "FORM")]
+    form: Option<String>,
 }
 
 /// Chunks that follow each other.
@@ -142,9 +156,9 @@ struct Rule {
 pub fn run(options: &Options) -> Result<()> {
     match &options.action {
         Action::List { table, output } => list(table.as_deref(), output),
-        Action::Pin { scope, to, output } => make("pin", scope, to, output),
-        Action::Exclude { scope, from, output } => make("exclude", scope, from, output),
-        Action::Prefer { scope, on, output } => make("prefer", scope, on, output),
+        Action::Pin { scope, to, copies, output } => make(rule("pin", to, copies), scope, output),
+        Action::Exclude { scope, from, copies, output } => make(rule("exclude", from, copies), scope, output),
+        Action::Prefer { scope, on, copies, output } => make(rule("prefer", on, copies), scope, output),
         Action::Unpin { scope, output } => {
             let order = with_scope(json!({}), scope);
             show_dropped(output.server.request("POST", &table_path(&scope.table, "unpin"), Some(&order))?, output)
@@ -175,8 +189,16 @@ fn list(table: Option<&str>, output: &Output) -> Result<()> {
     Ok(())
 }
 
-fn make(kind: &str, scope: &Scope, tier: &str, output: &Output) -> Result<()> {
-    let order = with_scope(json!({ "kind": kind, "tier": tier }), scope);
+/// The body of a request for a rule, without its scope.
+fn rule(kind: &str, tier: &str, copies: &Copies) -> Value {
+    match &copies.form {
+        Some(form) => json!({ "kind": kind, "tier": tier, "form": form }),
+        None => json!({ "kind": kind, "tier": tier }),
+    }
+}
+
+fn make(rule: Value, scope: &Scope, output: &Output) -> Result<()> {
+    let order = with_scope(rule, scope);
     let answer = output.server.request("POST", &path(&scope.table), Some(&order))?;
     if output.json {
         return print_json(&answer);

@@ -217,3 +217,42 @@ def test_http_and_command_line_say_the_same(server):
     assert "no placement rules" in terrace("placement", "list", *at).stdout
     help_text = terrace("placement", "pin", "--help").stdout
     assert "--where" in help_text and "--chunks" in help_text
+
+
+def forms(server):
+    """Tier and form of the copies of column `k`."""
+    rows = server.query("select distinct tier, form from system.segments where column_name = 'k'").to_pylist()
+    return {(row["tier"], row["form"]) for row in rows}
+
+
+def test_a_rule_names_the_form_of_copies(server):
+    answer = server.query(ALL).to_pylist()
+    assert forms(server) == {("dram", "plain")}
+    server.query("alter table t pin columns (k) to dram form packed")
+    eventually(lambda: forms(server) == {("dram", "packed")})
+    path = "/api/v1/tables/t/placement-rules"
+    made = server.request("POST", path, {"kind": "pin", "tier": "nvm", "columns": ["k"], "form": "packed"})
+    assert (made["definition"], made["form"]) == ("PIN COLUMNS (k) TO nvm FORM packed", "packed")
+    eventually(lambda: forms(server) == {("nvm", "packed")})
+    at = ["--http-addr", server.http]
+    text = terrace("placement", "pin", "t", "--columns", "k", "--to", "nvm", "--form", "plain", *at).stdout
+    assert "rule 3: PIN COLUMNS (k) TO nvm FORM plain" in text, text
+    eventually(lambda: forms(server) == {("nvm", "plain")})
+    moves = server.query("select distinct from_tier, to_tier, from_form, to_form from system.moves where column_name = 'k'")
+    assert sorted(tuple(row.values()) for row in moves.to_pylist()) == [
+        ("dram", "dram", "plain", "packed"), ("dram", "nvm", "packed", "packed"), ("nvm", "nvm", "packed", "plain")]
+    assert server.query(ALL).to_pylist() == answer
+    listed = server.request("GET", path)["items"]
+    assert [(row["form"], row["met"]) for row in listed] == [("packed", True), ("packed", True), ("plain", True)], listed
+    for words, ask in [
+        ("a form is plain or packed", lambda: server.query("alter table t pin to dram form flat")),
+        ("400.*leave out FORM packed", lambda: server.request("POST", path, {"kind": "pin", "tier": "ssd", "form": "packed"})),
+    ]:
+        with pytest.raises(Exception, match=words):
+            ask()
+    # The forms last as long as the rules.
+    server.kill()
+    with Server(server.data_dir, *server.arguments) as again:
+        again.epoch()
+        eventually(lambda: forms(again) == {("nvm", "plain")})
+        assert again.query(ALL).to_pylist() == answer

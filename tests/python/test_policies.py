@@ -9,7 +9,9 @@ from server import BINARY, Server
 
 ROWS = 262_144
 BUDGET = 2 << 20
-POLICIES = ["optimal", "density", "lru", "lfu", "column", "chunk", "random", "static"]
+#: Those that choose among the forms of copies.
+BY_FORM = ["one_form", "form_first", "mosaic"]
+POLICIES = ["optimal", "density", "lru", "lfu", "column", "chunk", "random", "static", *BY_FORM]
 ALL = "select count(*) as n, sum(k) as k, sum(cast(x as decimal(20, 6))) as x, count(s) as s from t"
 
 
@@ -42,7 +44,7 @@ def in_dram(server):
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_every_policy_obeys_the_budget_and_signs_its_epochs(data, policy):
-    with start(data, policy) as server:
+    with start(data, policy, *["tiering.form=auto"] * (policy in BY_FORM)) as server:
         answer = server.query(ALL).to_pylist()
         for chunk in (0, 3, 3):
             read(server, chunk)

@@ -10,7 +10,7 @@ use terrace_tier_store::heat::{SegmentHeat, SegmentKey};
 use terrace_tier_store::placement::epoch::{Inputs, SegmentInput, TierInput, plan, plan_by};
 use terrace_tier_store::placement::policy::{Decision, Policy, Problem, ReasonContext};
 use terrace_tier_store::placement::solver::{Effort, judge};
-use terrace_tier_store::placement::{PlacementConstraints, PolicyKind, TierCost, ViewInfluence};
+use terrace_tier_store::placement::{FormCost, FormTiers, PlacementConstraints, PolicyKind, TierCost, ViewInfluence};
 use terrace_tier_store::table::{ChunkId, ColumnId, TableId};
 use terrace_tier_store::tier::codec::Form;
 use terrace_tier_store::tier::{TierId, TierKind};
@@ -63,10 +63,13 @@ fn inputs() -> Inputs {
             key: SegmentKey { table: TableId(1), chunk: ChunkId(chunk), column: ColumnId(0) },
             rows: 65_536,
             bytes: SEGMENT_BYTES,
+            packed: None,
             form: Form::Plain,
+            forms: FormTiers::PLAIN,
             stored_bytes: SEGMENT_BYTES,
             home_bytes: SEGMENT_BYTES,
             whole_at_home: true,
+            packed_at_home: None,
             charged_bytes: [SEGMENT_BYTES, 0, 0, 0, 0, 0, 0, 0],
             current: TierId(1),
             heat: SegmentHeat {
@@ -95,6 +98,7 @@ fn inputs() -> Inputs {
         rules: Vec::new(),
         prices: Vec::new(),
         views: Vec::new(),
+        form_cost: FormCost::TYPICAL,
     }
 }
 

@@ -65,13 +65,13 @@ pub mod placement {
     pub use terrace_placement::{
         Advice, AdviceRequest, Basis, BudgetPoint, Calibration, ColumnReads, Condition, Configuration, Control,
         Correction, EpochRecord, EpochReport, EpochRequest, ExpectedRead, ExpectedReadSource, Explanation, Extent,
-        Goal, HomeReads, HysteresisOptions, Lever, MergeKind, MergeOptions, MoreRoom, MoveRecord, MoveStatus, Order,
-        OrderOutcome, OrderReport, PatternCost, PlacementConstraints, PlacementSnapshot, Point, PolicyKind, Pressure,
-        QueryCost, ReadPart, SEVERAL, ScanProfile, Scope, StatementProfile, TableSnapshot, TierCost, TierMask,
-        TierOption, TierPrice, TierProfile, TierState, Tiering, TieringHost, TieringMetrics, TieringOptions,
-        UnreadColumn, ViewInfluence, ViewInput, Workload, advice, calibrate, constraints, correction, cost, epoch,
-        explain, hysteresis, merge, metrics, order, policy, pressure, query_cost, record, snapshot, solver, tiering,
-        views, workload,
+        FormCost, FormTiers, Goal, HomeReads, HysteresisOptions, Lever, MergeKind, MergeOptions, MoreRoom, MoveRecord,
+        MoveStatus, Order, OrderOutcome, OrderReport, PackedValues, PatternCost, Place, PlacementConstraints,
+        PlacementSnapshot, Point, PolicyKind, Pressure, QueryCost, ReadPart, SEVERAL, ScanProfile, Scope,
+        StatementProfile, TableSnapshot, TierCost, TierMask, TierOption, TierPrice, TierProfile, TierState, Tiering,
+        TieringHost, TieringMetrics, TieringOptions, UnreadColumn, ViewInfluence, ViewInput, Workload, advice,
+        calibrate, comparison, constraints, correction, cost, epoch, explain, hysteresis, merge, metrics, order,
+        policy, pressure, query_cost, record, snapshot, solver, tiering, views, workload,
     };
 }
 

@@ -40,7 +40,7 @@ fn run(bench: &mut Bench, nvm: bool) -> Result<()> {
     let shares: &[f64] = if bench.quick { &QUICK_SHARES } else { &SHARES };
     let queries: Vec<String> = tpch::names().collect();
     let mut all = Vec::new();
-    for policy in PolicyKind::ALL {
+    for policy in PolicyKind::BY_TIER {
         let store = bench.dataset(scale)?.clone_store()?;
         all.push(Contender::start(bench, policy, nvm, store, &queries)?);
     }

@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 use terrace_tier_store::placement::PolicyKind;
-use terrace_tier_store::tier::codec::Form;
+use terrace_tier_store::tier::codec::FormChoice;
 
 use crate::bench::{Bench, Finding, Target};
 use crate::child::Child;
@@ -31,7 +31,8 @@ impl Contender {
     /// Starts a side and runs the requests of `seen` on it, so that it places by their heat. With `nvm`, segments that
     /// are not in DRAM may lie on emulated, slowed NVM.
     pub fn start(bench: &Bench, policy: PolicyKind, nvm: bool, store: StoreClone, seen: &[String]) -> Result<Self> {
-        let spec = SideSpec::Terrace { store: store.path(), threads: bench.threads, nvm, policy, form: Form::Plain };
+        let spec =
+            SideSpec::Terrace { store: store.path(), threads: bench.threads, nvm, policy, form: FormChoice::Plain };
         let mut child = Child::start(policy.name(), &spec)?;
         for request in seen {
             child.ask(request)?;

@@ -12,6 +12,7 @@
 //! - [`heat_maps`]: heat maps of TPC-H
 //! - [`hybrid_storage`]: TPC-H over a slow disk, in the four set-ups of the paper
 //! - [`io`]: cold scans and random reads
+//! - [`joint_forms`]: tiers and forms chosen together, against other ways to choose them
 //! - [`keys`]: cost of primary keys
 //! - [`look_up_latency`]: look-ups at a client beside cold scans
 //! - [`memory`]: resident memory of a server
@@ -57,6 +58,7 @@ mod forms;
 mod heat_maps;
 mod hybrid_storage;
 mod io;
+mod joint_forms;
 mod keys;
 mod look_up_latency;
 mod memory;
@@ -142,6 +144,10 @@ pub const ALL: &[Experiment] = &[
         .about("TPC-H, all segments in DRAM, packed against plain"),
     experiment("packed-tenth", "E3", forms::tenth)
         .about("TPC-H, DRAM for 10 % of the plain bytes, packed against plain"),
+    experiment("chosen-tenth", "E3", forms::chosen_tenth)
+        .about("the same, the form of each copy chosen with its tier, against all packed"),
+    experiment("joint-forms", "E4", joint_forms::run)
+        .about("expected reading time of TPC-H at seven budgets, tiers and forms chosen together against other ways"),
     experiment("packed-homes", "E5", packed_homes::run)
         .about("cold scans of the columns of TPC-H Q1 and Q6 from packed files, against Arrow files of the same rows"),
     experiment("budgets", "P5", budgets::ssd)

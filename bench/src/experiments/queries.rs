@@ -2,7 +2,7 @@
 
 use serde_json::json;
 use terrace_tier_store::placement::PolicyKind;
-use terrace_tier_store::tier::codec::Form;
+use terrace_tier_store::tier::codec::FormChoice;
 
 use crate::bench::{Bench, Finding, Target};
 use crate::child::Child;
@@ -204,12 +204,13 @@ impl Placed {
     pub fn start(bench: &mut Bench, name: &str, scale: f64, share: f64, nvm: bool) -> Result<Self> {
         let store = bench.dataset(scale)?.clone_store()?;
         let policy = PolicyKind::Optimal;
-        let spec = SideSpec::Terrace { store: store.path(), threads: bench.threads, nvm, policy, form: Form::Plain };
+        let spec =
+            SideSpec::Terrace { store: store.path(), threads: bench.threads, nvm, policy, form: FormChoice::Plain };
         Self::place(bench, name, store, &spec, share)
     }
 
-    /// Like [`Self::start`] without NVM, but with copies of this form; the share is of the bytes in the plain form.
-    pub fn in_form(bench: &mut Bench, name: &str, scale: f64, share: f64, form: Form) -> Result<Self> {
+    /// Like [`Self::start`] without NVM, but with copies of these forms; the share is of the bytes in the plain form.
+    pub fn in_form(bench: &mut Bench, name: &str, scale: f64, share: f64, form: FormChoice) -> Result<Self> {
         let store = bench.dataset(scale)?.clone_store()?;
         let policy = PolicyKind::Optimal;
         let spec = SideSpec::Terrace { store: store.path(), threads: bench.threads, nvm: false, policy, form };

@@ -24,7 +24,7 @@ const SEGMENTS: &str =
 pub fn run(bench: &mut Bench) -> Result<()> {
     let scale = bench.scale(1.0);
     let data = bench.dataset(scale)?;
-    let mut all = PolicyKind::ALL.map(|policy| (policy, Vec::new()));
+    let mut all = PolicyKind::BY_TIER.map(|policy| (policy, Vec::new()));
     let mut epochs = 0;
     let mut rounds = 0;
     while bench.wants_another_round(rounds) {

@@ -25,7 +25,7 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     for scenario in Scenario::ALL {
         head(scenario.name());
         let mut all: Vec<(PolicyKind, Vec<f64>)> = Vec::new();
-        for policy in PolicyKind::ALL {
+        for policy in PolicyKind::BY_TIER {
             let mut ratios = Vec::new();
             let mut seed = 0;
             while bench.wants_another_round(ratios.len()) {

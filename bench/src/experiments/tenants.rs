@@ -38,7 +38,7 @@ pub fn run(bench: &mut Bench) -> Result<()> {
         bench.prepare(Workload::Tenants, scale)?;
     }
     let (shares, policies): (&[f64], &[PolicyKind]) =
-        if bench.quick { (&QUICK_SHARES, &QUICK_POLICIES) } else { (&SHARES, &PolicyKind::ALL) };
+        if bench.quick { (&QUICK_SHARES, &QUICK_POLICIES) } else { (&SHARES, &PolicyKind::BY_TIER) };
     let seen = operations(bench.seed, if bench.quick { 2 } else { SEEN })?;
     let mut all = Vec::new();
     for policy in policies {

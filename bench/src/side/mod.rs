@@ -47,7 +47,7 @@ use std::time::Instant;
 use arrow::array::{ArrayRef, RecordBatch};
 use serde::{Deserialize, Serialize};
 use terrace_tier_store::placement::{MergeKind, PolicyKind};
-use terrace_tier_store::tier::codec::Form;
+use terrace_tier_store::tier::codec::FormChoice;
 
 use crate::data::Dataset;
 use crate::error::{Error, Result};
@@ -96,8 +96,8 @@ pub enum SideSpec {
         nvm: bool,
         /// The placement policy.
         policy: PolicyKind,
-        /// The form of copies in memory.
-        form: Form,
+        /// The forms of copies in memory.
+        form: FormChoice,
     },
     /// Like `Terrace`, but with an emulated NVM tier that holds all data and is as fast as memory.
     Tiers {
@@ -249,7 +249,7 @@ pub enum SideSpec {
 impl SideSpec {
     /// The engine over a store, without NVM, placed by the solver.
     pub fn terrace(store: PathBuf, threads: usize) -> Self {
-        Self::Terrace { store, threads, nvm: false, policy: PolicyKind::Optimal, form: Form::Plain }
+        Self::Terrace { store, threads, nvm: false, policy: PolicyKind::Optimal, form: FormChoice::Plain }
     }
 }
 
@@ -311,7 +311,7 @@ fn build(spec: SideSpec) -> Result<Box<dyn Side>> {
             Box::new(terrace::Terrace::open(&store, threads, nvm, policy, form)?)
         }
         SideSpec::Tiers { store, threads } => {
-            Box::new(terrace::Terrace::open(&store, threads, Nvm::Plain, PolicyKind::Optimal, Form::Plain)?)
+            Box::new(terrace::Terrace::open(&store, threads, Nvm::Plain, PolicyKind::Optimal, FormChoice::Plain)?)
         }
         SideSpec::Copy { threads } => Box::new(copy::Copy::new(threads)),
         SideSpec::MemTable { data_dir, scale, threads } => {

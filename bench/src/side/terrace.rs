@@ -1,6 +1,6 @@
 //! The engine over a store in this process: runs SQL text to the end of the stream, as the Flight service would.
 //!
-//! - [`advice`]: checks of the advisor's predictions
+//! - [`advice`]: predictions, of the advisor and for several ways to place
 //! - [`heat`]: access counters
 //! - [`plain`]: DataFusion's own plans over the store's tables
 //! - [`send`]: moves of all tables, and the read gap
@@ -9,6 +9,8 @@ mod advice;
 mod heat;
 mod plain;
 mod send;
+
+pub use advice::APPROACHES;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -25,7 +27,7 @@ use terrace_tier_store::placement::tiering::EpochRequest;
 use terrace_tier_store::store::{NvmOptions, ReadGapChoice};
 use terrace_tier_store::table::{ChunkEntry, TableName};
 use terrace_tier_store::tier::TierId;
-use terrace_tier_store::tier::codec::Form;
+use terrace_tier_store::tier::codec::FormChoice;
 use terrace_tier_store::tier::nvm::{Limiter, NvmBacking};
 use terrace_tier_store::{Store, StoreOptions};
 use tokio::runtime::Runtime;
@@ -74,7 +76,7 @@ pub struct Terrace {
 
 impl Terrace {
     /// Opens a data directory with nothing resident.
-    pub fn open(data_dir: &Path, threads: usize, nvm: Nvm, policy: PolicyKind, form: Form) -> Result<Self> {
+    pub fn open(data_dir: &Path, threads: usize, nvm: Nvm, policy: PolicyKind, form: FormChoice) -> Result<Self> {
         let options = StoreOptions { form, ..StoreOptions::new(data_dir) };
         Self::open_with(options, threads, nvm, policy, MiningOptions::default())
     }
@@ -211,6 +213,7 @@ impl Side for Terrace {
             Some(("sql", sql)) => self.sql(sql),
             Some(("place", share)) => self.place(share.parse().map_err(|_| unknown(op))?),
             Some(("advise", shares)) => self.advise(shares),
+            Some(("compare", share)) => self.compare(share.parse().map_err(|_| unknown(op))?),
             Some(("budget", bytes)) => self.budget(bytes.parse().map_err(|_| unknown(op))?),
             Some(("table", name)) => self.table(name),
             Some(("delete", what)) => self.delete(what).ok_or_else(|| unknown(op))?,

@@ -1,9 +1,9 @@
 //! Placement rules: ALTER TABLE .. PIN, EXCLUDE, PREFER, UNPIN and DROP PLACEMENT RULE.
 //!
 //! ```text
-//!   ALTER TABLE [IF EXISTS] t PIN     [scope] TO tier          scope = [COLUMNS (a, b)] [CHUNKS 3 TO 9, 12 | WHERE p]
-//!                             EXCLUDE [scope] FROM tier
-//!                             PREFER  [scope] ON tier
+//!   ALTER TABLE [IF EXISTS] t PIN     [scope] TO tier [form]   scope = [COLUMNS (a, b)] [CHUNKS 3 TO 9, 12 | WHERE p]
+//!                             EXCLUDE [scope] FROM tier [form]  form = FORM plain | FORM packed
+//!                             PREFER  [scope] ON tier [form]
 //!                             UNPIN   [scope]
 //!                             DROP PLACEMENT RULE n | DROP PLACEMENT RULES
 //! ```
@@ -85,6 +85,8 @@ pub enum RuleAction {
         verb: RuleVerb,
         /// Name of the tier.
         tier: String,
+        /// Name of the form of the copies that it is about; `None`: any.
+        form: Option<String>,
         /// Columns and chunks that it applies to.
         scope: ScopeOrder,
     },
@@ -144,7 +146,9 @@ fn parse_action(parser: &mut Parser<'_>) -> Result<RuleAction, ParserError> {
                 return parser.expected(&wanted, parser.peek_token());
             }
             let tier = normalized(&parser.parse_identifier()?);
-            return Ok(RuleAction::Make { verb, tier, scope });
+            let form = take_word(parser, "form").then(|| parser.parse_identifier()).transpose()?;
+            let form = form.as_ref().map(normalized);
+            return Ok(RuleAction::Make { verb, tier, form, scope });
         }
     }
     if take_word(parser, "unpin") {
@@ -214,14 +218,19 @@ mod tests {
     fn rules_are_told_from_other_alterations() {
         let pin = rule("alter table if exists \"T\".x PIN COLUMNS (a, \"B\") CHUNKS 3 TO 9, 12, 20 TO 21 TO dram;");
         assert_eq!(pin.table, NameParts { schema: Some("T".into()), name: "x".into() });
-        let RuleAction::Make { verb: RuleVerb::Pin, tier, scope } = pin.action else { panic!() };
+        let RuleAction::Make { verb: RuleVerb::Pin, tier, form: None, scope } = pin.action else { panic!() };
         assert_eq!((tier.as_str(), scope.columns), ("dram", vec!["a".into(), "B".into()]));
+        let packed = rule("ALTER TABLE t EXCLUDE COLUMNS (a) FROM dram form PACKED;");
+        let RuleAction::Make { verb: RuleVerb::Exclude, form: Some(form), .. } = packed.action else { panic!() };
+        assert_eq!(form, "packed");
         let RowsOrder::Chunks(spans) = scope.rows else { panic!() };
         assert_eq!(spans, [(3, 9), (12, 12), (20, 21)]);
         for sql in [
             "ALTER TABLE t PIN TO dram",
             "ALTER TABLE t EXCLUDE WHERE a < 3 AND b = 'x' FROM dram",
             "ALTER TABLE t PREFER COLUMNS (a) WHERE a BETWEEN 3 AND 4 ON nvm",
+            "ALTER TABLE t PREFER ON nvm FORM plain",
+            "ALTER TABLE t PIN TO form",
             "ALTER TABLE t UNPIN",
             "ALTER TABLE t UNPIN COLUMNS (a)",
             "ALTER TABLE t DROP PLACEMENT RULE 3",
@@ -238,6 +247,8 @@ mod tests {
             ("ALTER TABLE t EXCLUDE CHUNKS 1 TO 3 TO dram", "FROM tier"),
             ("ALTER TABLE t PIN COLUMNS () TO dram", "identifier"),
             ("ALTER TABLE t PIN TO dram, UNPIN", "one placement rule"),
+            ("ALTER TABLE t PIN TO dram FORM", "identifier"),
+            ("ALTER TABLE t PIN FORM packed TO dram", "TO tier"),
             ("ALTER TABLE t DROP PLACEMENT RULE x", "literal int"),
         ] {
             let error = parse(sql).unwrap_err();

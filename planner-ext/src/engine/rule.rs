@@ -19,6 +19,7 @@ use terrace_tier_store::table::{
     ChunkId, ChunkSet, ColumnId, Comparison, Literal, NewRule, Predicate, Rule, RuleChoice, RuleKind, RuleRows,
     TableDefinition, TableName, TableVersion,
 };
+use terrace_tier_store::tier::codec::Form;
 
 use super::ddl::{refuse_system, short_name};
 use super::execute::{Execute, Execution};
@@ -32,6 +33,8 @@ pub struct RuleOrder {
     pub kind: RuleKind,
     /// Name of the tier.
     pub tier: String,
+    /// Name of the form of the copies that it is about; `None`: any.
+    pub form: Option<String>,
     /// Columns and chunks that it applies to.
     pub scope: ScopeOrder,
 }
@@ -65,13 +68,13 @@ impl Execute for RuleCommand {
 
 async fn change_rules(engine: &Engine, name: &TableName, action: &RuleAction) -> Result<()> {
     match action {
-        RuleAction::Make { verb, tier, scope } => {
+        RuleAction::Make { verb, tier, form, scope } => {
             let kind = match verb {
                 RuleVerb::Pin => RuleKind::Pin,
                 RuleVerb::Exclude => RuleKind::Exclude,
                 RuleVerb::Prefer => RuleKind::Prefer,
             };
-            let order = RuleOrder { kind, tier: tier.clone(), scope: scope.clone() };
+            let order = RuleOrder { kind, tier: tier.clone(), form: form.clone(), scope: scope.clone() };
             engine.add_placement_rule(name, order).await.map(drop)
         }
         RuleAction::Drop(number) => engine.drop_placement_rules(name, RuleChoice::Number(*number)).await.map(drop),
@@ -85,10 +88,12 @@ impl Engine {
     ///
     /// # Errors
     /// [`ErrorKind::NotFound`] for table, column and tier; [`ErrorKind::InvalidArgument`] for a condition that does not
-    /// compare columns with values, for chunks that do not exist, and for rules that do not fit the budgets.
+    /// compare columns with values, for chunks that do not exist, for a form that does not exist or at home, and for rules that do
+    /// not fit the budgets.
     pub async fn add_placement_rule(&self, name: &TableName, order: RuleOrder) -> Result<Rule> {
         let (columns, rows) = self.resolve_scope(name, &order.scope)?;
-        let new_rule = NewRule { kind: order.kind, tier: order.tier, columns, rows };
+        let form = order.form.as_deref().map(Form::from_name).transpose()?;
+        let new_rule = NewRule { kind: order.kind, tier: order.tier, columns, rows, form };
         let store = Arc::clone(&self.store);
         let name = name.clone();
         self.blocking(move || Ok(store.add_rule(&name, new_rule)?)).await

@@ -16,6 +16,8 @@ pub(crate) fn segment_columns() -> ColumnList<Explanation> {
         .text("column_name", |e| e.column.clone())
         .text("tier", |e| e.tier.clone())
         .text("planned_tier", |e| e.planned.clone())
+        .optional_text("form", |e| e.form.map(|form| form.to_string()))
+        .optional_text("planned_form", |e| e.planned_form.map(|form| form.to_string()))
         .count("bytes", |e| e.bytes)
         .real("sequential", move |e| heat(e, 0))
         .real("monotonic", move |e| heat(e, 1))

@@ -38,6 +38,8 @@ pub(crate) fn columns() -> ColumnList<MoveRecord> {
         .count("took_us", |m| m.took_us)
         .optional_real("measured_us", |m| m.measured_us)
         .count("measured_epochs", |m| m.measured_epochs.into())
+        .optional_text("from_form", |m| m.from_form.map(|form| form.to_string()))
+        .optional_text("to_form", |m| m.to_form.map(|form| form.to_string()))
 }
 
 pub(super) fn rows(live: Live, _: NameFilter) -> Result<Batches> {

@@ -24,6 +24,7 @@ pub(super) fn columns() -> ColumnList<Row> {
         .count("nvm_bytes", |r| r.bytes_by_kind[1])
         .count("ssd_bytes", |r| r.bytes_by_kind[2])
         .flag("met", |r| r.status.met)
+        .optional_text("form", |r| r.status.form.map(|form| form.to_string()))
 }
 
 pub(super) struct Row {

@@ -12,7 +12,7 @@ use terrace_planner_ext::engine::{AdmissionPolicy, DEFAULT_GROUP, MiningMode, Wo
 use terrace_tier_store::io::{Class, Depth, IoRules, Turns};
 use terrace_tier_store::placement::{MergeKind, PolicyKind, TieringMode};
 use terrace_tier_store::table::FileFormat;
-use terrace_tier_store::tier::codec::Form;
+use terrace_tier_store::tier::codec::FormChoice;
 
 use crate::error::{Error, Result};
 use crate::units::{Size, Span};
@@ -490,11 +490,14 @@ section! {
         pub solver_deadline: Span = Span(Duration::from_secs(1)),
         /// Policy that chooses the tier of each segment: `optimal` (least expected time), `density` (highest benefit per byte
         /// first), `lru` (last read first), `lfu` (most often read first), `column` or `chunk` (whole columns or chunks by
-        /// benefit per byte), `random`, `static` (segments in memory stay). Placement rules and budgets hold under each.
+        /// benefit per byte), `random`, `static` (segments in memory stay). With `form = "auto"` there are `one_form` (the best
+        /// form for all copies), `form_first` (forms first, then tiers) and `mosaic` (one tier and form for each column) to
+        /// compare with. Placement rules and budgets hold under each.
         pub policy: PolicyKind = PolicyKind::Optimal,
-        /// Form of columns in DRAM and NVM: `plain` (Arrow arrays, read as they lie) or `packed` (numbers in as few bits as
-        /// they need, texts by a table of symbols; unpacked slice by slice).
-        pub form: Form = Form::Plain,
+        /// Form of columns in DRAM and NVM: `plain` (Arrow arrays, read as they lie), `packed` (numbers in as few bits as
+        /// they need, texts by a table of symbols; unpacked slice by slice) or `auto` (the policy chooses the form of each
+        /// copy with its tier).
+        pub form: FormChoice = FormChoice::Plain,
         /// Which segments that a query read from disk move into memory between epochs: `never` (none, epochs decide alone),
         /// `always` (all, as into a cache; the policy chooses those to evict), `selective` (those that save more time than
         /// the segments to evict). Default: `always` under the policies `lru` and `lfu`, `never` under the others.

@@ -59,6 +59,9 @@ pub struct NewPlacementRule {
     /// Name of the tier.
     #[schema(examples("dram"))]
     tier: String,
+    /// Form of the copies that it is about, plain or packed; any when missing.
+    #[schema(examples("packed"))]
+    form: Option<String>,
     /// Column names; all columns when missing.
     #[serde(default)]
     columns: Option<Vec<String>>,
@@ -73,7 +76,7 @@ pub struct NewPlacementRule {
 impl NewPlacementRule {
     fn order(self) -> Result<RuleOrder> {
         let scope = NewScope { columns: self.columns, chunks: self.chunks, condition: self.condition };
-        Ok(RuleOrder { kind: self.kind.into(), tier: self.tier, scope: scope.order()? })
+        Ok(RuleOrder { kind: self.kind.into(), tier: self.tier, form: self.form, scope: scope.order()? })
     }
 }
 

@@ -9,9 +9,10 @@
 use terrace_model::{Error, Result, TierId};
 
 use super::advice::{Advice, AdviceRequest, BudgetPoint, Configuration, Goal, MoreRoom, check, sentence};
-use super::epoch::{EpochPlan, Inputs, plan_by};
+use super::epoch::{EpochPlan, Inputs, SegmentInput, expected_us, plan_by};
 use super::explain::Explainer;
 use super::forecast::{Device, Forecast};
+use super::place::Place;
 use super::policy::Policy;
 use super::solver::Effort;
 use super::workload::Workload;
@@ -22,8 +23,6 @@ const MOST_COMBINATIONS: f64 = 500.0;
 const FLAT: f64 = 0.02;
 /// How far below the straight line between its ends a curve must bend, as a share of its fall.
 const BEND: f64 = 0.1;
-/// Payback epochs that make the cost of moves negligible.
-const SETTLED_EPOCHS: f64 = 1e12;
 
 /// The state that advice is computed from.
 pub(super) struct AdvisorInput<'a> {
@@ -114,18 +113,18 @@ pub(super) fn advise(input: AdvisorInput<'_>, request: &AdviceRequest) -> Result
 impl<'a> Advisor<'a> {
     fn new(input: AdvisorInput<'a>) -> Self {
         let AdvisorInput { mut inputs, stored_bytes, device, workload, policy, effort } = input;
-        inputs.payback_epochs = SETTLED_EPOCHS;
         // The same request has the same answer, whatever was planned or moved last.
-        inputs.prices.clear();
-        inputs.segments.iter_mut().for_each(|segment| segment.hysteresis = None);
+        inputs.settle();
         let forecast = Forecast::new(&inputs, stored_bytes, device, workload);
-        let fastest = vec![TierId(0); inputs.segments.len()];
-        let reads = |(segment, tier): (&super::epoch::SegmentInput, &TierId)| {
-            super::epoch::cost_parts(&inputs, segment, usize::from(tier.0)).read_us
+        let at = |segment: &SegmentInput, place: Place| expected_us(&inputs, segment, place);
+        let fastest = |segment: &SegmentInput| {
+            let faster = |a: &Place, b: &Place| at(segment, *a).total_cmp(&at(segment, *b));
+            segment.places_on(TierId(0)).min_by(faster).unwrap_or(Place::plain(TierId(0)))
         };
-        let read_us = inputs.segments.iter().zip(&fastest).map(reads).sum();
+        let fastest: Vec<Place> = inputs.segments.iter().map(fastest).collect();
+        let read_us = inputs.segments.iter().zip(&fastest).map(|(segment, place)| at(segment, *place)).sum();
         let all_fast = AllFast { mean_us: mean(&forecast.times_us(&fastest)), read_us };
-        let total_bytes = inputs.segments.iter().map(|segment| segment.charged_on(TierId(0))).sum();
+        let total_bytes = inputs.segments.iter().map(|segment| segment.most_charged_on(TierId(0))).sum();
         let budget_bytes = inputs.tiers.first().and_then(|tier| tier.budget_bytes).unwrap_or(total_bytes);
         Self { inputs, forecast, policy, effort, total_bytes, budget_bytes, all_fast }
     }
@@ -179,11 +178,9 @@ impl<'a> Advisor<'a> {
     /// The prediction for the placement of a plan.
     fn predict(&self, plan: &EpochPlan) -> BudgetPoint {
         let explainer = Explainer::new(&self.inputs, plan);
-        let placed: Vec<TierId> = (0..self.inputs.segments.len()).map(|at| explainer.placed(at)).collect();
-        let segments_on = |wanted: TierId| {
-            let pairs = self.inputs.segments.iter().zip(&placed).filter(move |(_, tier)| **tier == wanted);
-            pairs.map(|(segment, _)| segment)
-        };
+        let placed: Vec<Place> = (0..self.inputs.segments.len()).map(|at| explainer.place(at)).collect();
+        let segments_on =
+            |wanted: TierId| self.inputs.segments.iter().zip(&placed).filter(move |(_, place)| place.tier == wanted);
         let times_us = self.forecast.times_us(&placed);
         let budget_bytes = self.inputs.tiers.first().and_then(|tier| tier.budget_bytes).unwrap_or(0);
         let mean_us = mean(&times_us);
@@ -191,14 +188,14 @@ impl<'a> Advisor<'a> {
         BudgetPoint {
             budget_bytes,
             share: if self.total_bytes > 0 { budget_bytes as f64 / self.total_bytes as f64 } else { 1.0 },
-            used_bytes: segments_on(TierId(0)).map(|segment| segment.charged_on(TierId(0))).sum(),
-            cold_bytes: segments_on(self.inputs.home()).map(|segment| segment.stored_bytes).sum(),
+            used_bytes: segments_on(TierId(0)).map(|(segment, place)| segment.charged_at(*place)).sum(),
+            cold_bytes: segments_on(self.inputs.home()).map(|(segment, _)| segment.stored_bytes).sum(),
             read_us: plan.after_us,
             price_ns_per_byte: plan.prices.first().map_or(0.0, |price| price.price_ns_per_byte),
             mean_us,
             p95_us: p95(times_us),
             slowdown: ratio(mean_us, self.all_fast.mean_us),
-            unmet_bytes: unmet.map(|segment| segment.bytes).sum(),
+            unmet_bytes: unmet.map(SegmentInput::least_bytes).sum(),
         }
     }
 
@@ -224,7 +221,7 @@ impl<'a> Advisor<'a> {
             for tier in 1..memory {
                 let share = (digits % steps as usize) as f64 / (steps - 1.0).max(1.0);
                 digits /= steps as usize;
-                let all: u64 = self.inputs.segments.iter().map(|s| s.charged_on(TierId(tier as u8))).sum();
+                let all: u64 = self.inputs.segments.iter().map(|s| s.most_charged_on(TierId(tier as u8))).sum();
                 budgets.push((all as f64 * share).round() as u64);
             }
             for point in curve {

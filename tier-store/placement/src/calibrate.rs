@@ -6,11 +6,12 @@
 //! its points. A tier that cannot be measured (no room, no device) gets a typical profile, and its [`TierProfile`] says
 //! so. The configuration lists tiers fastest first, and noise of measurements must not contradict it: each tier is
 //! adjusted to be slower than the one before. The cost of decompression is measured too: files are compressed where it
-//! is less than the time that their device saves.
+//! is less than the time that their device saves. So is that of the packed form, by which a plan chooses the form of a copy.
 //!
 //! - [`device`]: measures the device of the home, and the bytes in flight that keep it busy
 //! - [`memory`]: measures memory that is read in place
 //! - [`decompression`]: measures the rates of decompression
+//! - [`forms`]: measures what packing and unpacking cost
 //! - [`work`]: measures the CPU time that reading costs
 //! - [`point`]: a measurement, and the cost profile that follows from all of a tier
 //! - [`sample`]: the chunk file that is read for measurements
@@ -18,6 +19,7 @@
 
 mod decompression;
 mod device;
+mod forms;
 mod memory;
 mod point;
 pub(crate) mod sample;
@@ -39,6 +41,7 @@ pub use sample::SCRATCH_NAME;
 
 use super::correction::Correction;
 use super::cost::{CACHE_LINE_BYTES, PAGE_BYTES, TierCost};
+use super::form_cost::FormCost;
 
 /// Version of the way in which memory and devices are measured; calibrations of other versions are repeated.
 const METHOD: u32 = 1;
@@ -143,6 +146,10 @@ pub struct Calibration {
     #[serde(default)]
     #[cfg_attr(feature = "openapi", schema(required))]
     pub decompression: Option<DecompressionRates>,
+    /// What packing and unpacking cost; absent in calibrations of versions that did not measure it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(nullable = false))]
+    pub forms: Option<FormCost>,
     /// Correction of the home's cost by the scans since then.
     #[serde(default)]
     #[cfg_attr(feature = "openapi", schema(required))]
@@ -154,7 +161,13 @@ impl Calibration {
     pub fn given(tiers: Vec<TierProfile>, decompression: Option<DecompressionRates>) -> Self {
         let machine = describe_machine();
         let correction = Correction::default();
-        Self { method: METHOD, unix_us: 0, took_us: 0, machine, tiers, decompression, correction }
+        let forms = Some(FormCost::TYPICAL);
+        Self { method: METHOD, unix_us: 0, took_us: 0, machine, tiers, decompression, forms, correction }
+    }
+
+    /// What packing and unpacking cost: typical figures where it was not measured.
+    pub fn form_cost(&self) -> FormCost {
+        self.forms.unwrap_or(FormCost::TYPICAL)
     }
 
     /// The rates of the home and of decompression, by which files are compressed or not.
@@ -189,6 +202,7 @@ impl Calibration {
             profile.no_room && !profile.measured && tier.has_room(memory::SMALLEST_BYTES as u64)
         };
         let complete = self.decompression.is_some()
+            && self.forms.is_some()
             && self.tiers.iter().all(is_complete)
             && !self.tiers.iter().zip(tiers).any(has_room);
         complete && self.method == METHOD && self.machine == describe_machine() && devices.eq(known)
@@ -239,10 +253,11 @@ pub fn calibrate(
     profiles.push(profile(home.name(), TierKind::Ssd, home.describe(), measure_home(home, clock)));
     keep_order(&mut profiles);
     let decompression = Some(decompression::measure(clock));
+    let forms = Some(forms::measure(clock));
     let machine = describe_machine();
     let correction = Correction::default();
     let took_us = clock.now_us().saturating_sub(start_us);
-    Calibration { method: METHOD, unix_us, took_us, machine, tiers: profiles, decompression, correction }
+    Calibration { method: METHOD, unix_us, took_us, machine, tiers: profiles, decompression, forms, correction }
         .with_earlier(before)
 }
 
@@ -392,11 +407,15 @@ mod tests {
         let mut partial = calibration.clone();
         partial.tiers[1].busy.as_mut().unwrap().cores_us_per_byte = None;
         assert!(calibration.fits(&tiers, &home) && !partial.fits(&tiers, &home));
-        let old = Calibration { decompression: None, ..calibration };
-        let mut json = serde_json::to_value(&old).unwrap();
-        json.as_object_mut().unwrap().remove("decompression");
-        let old: Calibration = serde_json::from_value(json).unwrap();
+        let without = |field: &str| {
+            let mut json = serde_json::to_value(&calibration).unwrap();
+            json.as_object_mut().unwrap().remove(field).unwrap();
+            serde_json::from_value::<Calibration>(json).unwrap()
+        };
+        let old = without("decompression");
         assert!(!old.fits(&tiers, &home) && old.rates().is_none());
+        let old = without("forms");
+        assert!(!old.fits(&tiers, &home) && old.form_cost() == FormCost::TYPICAL);
     }
 
     #[test]

@@ -3,10 +3,17 @@
 //! Rules are applied from the latest to the earliest. A pin allows one tier, an exclusion all but one; a rule that
 //! would leave a segment no tier contradicts a later one and is ignored for this segment. Of the preferences the latest
 //! one applies whose tier is allowed.
+//!
+//! A rule that names a form is about copies of that form. A pin allows no other form on its tier, and an exclusion forbids
+//! that form there, and the tier where no form is left. A segment that has no packed form is always plain: a pin is met by
+//! its plain copy, and an exclusion of packed copies does not affect it.
 
 use terrace_model::{ChunkId, ColumnId, TierId};
 use terrace_storage::table::predicate::BoundsByColumn;
 use terrace_storage::table::{Rule, RuleKind, RuleRows, Rules};
+use terrace_storage::tier::codec::{Form, FormChoice};
+
+use super::place::Place;
 
 /// Tiers as bits, the fastest lowest.
 pub type TierMask = u8;
@@ -28,12 +35,32 @@ pub struct PlacementConstraints {
     pub preference: Option<u32>,
     /// Tiers that accept no more segments, because they are drained.
     pub closed: TierMask,
+    /// Tiers on which rules allow it a plain copy.
+    pub plain: TierMask,
+    /// Tiers on which rules allow it a packed copy.
+    pub packed: TierMask,
+    /// The form that the copy on the preferred tier should have.
+    pub preferred_form: Option<Form>,
+    /// The latest pin or exclusion that applies and names a form.
+    pub form: Option<u32>,
 }
 
 impl Default for PlacementConstraints {
     fn default() -> Self {
         let all = TierMask::MAX;
-        Self { allowed: all, fallback: all, preferred: None, pin: None, exclusion: None, preference: None, closed: 0 }
+        Self {
+            allowed: all,
+            fallback: all,
+            preferred: None,
+            pin: None,
+            exclusion: None,
+            preference: None,
+            closed: 0,
+            plain: all,
+            packed: all,
+            preferred_form: None,
+            form: None,
+        }
     }
 }
 
@@ -99,12 +126,56 @@ impl PlacementConstraints {
         let pin = self.pin.map(&number);
         let exclusion = self.exclusion.map(&number);
         let preference = self.preference.map(&number);
-        Self { pin, exclusion, preference, ..self }
+        let form = self.form.map(&number);
+        Self { pin, exclusion, preference, form, ..self }
     }
 
     /// The rule that restricts the allowed tiers: the pin, else the exclusion.
     pub fn binding_rule(&self) -> Option<u32> {
         self.pin.or(self.exclusion)
+    }
+
+    /// True when rules allow a copy of this form on the tier.
+    pub fn allows_form(&self, tier: TierId, form: Form) -> bool {
+        let tiers = match form {
+            Form::Plain => self.plain,
+            Form::Packed => self.packed,
+        };
+        tiers & bit(tier) != 0
+    }
+
+    /// Forbids copies of this form on a tier, for a rule, where they are allowed; false when no other form is left there.
+    fn forbid_form(&mut self, tier: TierId, form: Form, rule: u32) -> bool {
+        if !self.allows_form(tier, form.other()) {
+            return false;
+        }
+        if self.allows_form(tier, form) {
+            let tiers = match form {
+                Form::Plain => &mut self.plain,
+                Form::Packed => &mut self.packed,
+            };
+            *tiers &= !bit(tier);
+            self.form.get_or_insert(rule);
+        }
+        true
+    }
+
+    /// Forbids a tier, for a rule, unless no other one is left.
+    fn forbid_tier(&mut self, tier: TierId, rule: u32) {
+        if self.allowed & !bit(tier) != 0 {
+            self.allowed &= !bit(tier);
+            self.fallback &= !bit(tier);
+            self.exclusion.get_or_insert(rule);
+        }
+    }
+
+    /// Like [`PlacementConstraints::starting_tier`], with the form of the first copy there: that of `choice`, if rules allow
+    /// it.
+    pub fn starting_place(&self, usual: Option<TierId>, home: TierId, choice: FormChoice) -> Option<Place> {
+        let tier = self.starting_tier(usual, home)?;
+        let first = choice.first();
+        let form = if self.allows_form(tier, first) { first } else { first.other() };
+        Some(Place { tier, form })
     }
 
     /// The tier on which a new segment starts that would start on `usual` without rules; `None`: at home. Where neither
@@ -120,7 +191,8 @@ impl PlacementConstraints {
     }
 }
 
-fn bit(tier: TierId) -> TierMask {
+/// The mask of one tier.
+pub(super) fn bit(tier: TierId) -> TierMask {
     1_u8.checked_shl(u32::from(tier.0)).unwrap_or(0)
 }
 
@@ -178,8 +250,9 @@ impl<'a> Scopes<'a> {
         self.rules.get(rule as usize)?.tier
     }
 
-    /// The constraints on a segment; rules are given by their position among those of the table.
-    pub fn constraints(&self, chunk: usize, column: ColumnId) -> PlacementConstraints {
+    /// The constraints on a segment, which has a packed form or not; rules are given by their position among those of the
+    /// table.
+    pub fn constraints(&self, chunk: usize, column: ColumnId, has_packed: bool) -> PlacementConstraints {
         let mut constraints = PlacementConstraints::default();
         if self.rules.is_empty() {
             return constraints;
@@ -191,25 +264,36 @@ impl<'a> Scopes<'a> {
         for (position, scoped) in self.rules.iter().enumerate().rev() {
             let position = position as u32;
             let Some(tier) = scoped.tier.filter(|_| scoped.covers(chunk, column)) else { continue };
+            let form = scoped.rule.spec.form;
             match scoped.rule.spec.kind {
                 RuleKind::Pin if constraints.allows(tier) => {
                     constraints.allowed = bit(tier);
                     constraints.pin.get_or_insert(position);
+                    if let Some(form) = form.filter(|_| has_packed) {
+                        constraints.forbid_form(tier, form.other(), position);
+                    }
                 }
-                RuleKind::Exclude if constraints.allowed & !bit(tier) != 0 => {
-                    constraints.allowed &= !bit(tier);
-                    constraints.fallback &= !bit(tier);
-                    constraints.exclusion.get_or_insert(position);
+                // It has no copy of that form.
+                RuleKind::Exclude if form == Some(Form::Packed) && !has_packed => {}
+                RuleKind::Exclude => {
+                    let form = form.filter(|_| has_packed);
+                    if !form.is_some_and(|form| constraints.forbid_form(tier, form, position)) {
+                        constraints.forbid_tier(tier, position);
+                    }
                 }
                 RuleKind::Prefer => {
-                    wished.get_or_insert((tier, position));
+                    wished.get_or_insert((tier, form.filter(|_| has_packed), position));
                 }
-                RuleKind::Pin | RuleKind::Exclude => {}
+                RuleKind::Pin => {}
             }
         }
         constraints.fallback |= bit(home);
-        if let Some((tier, position)) = wished.filter(|(tier, _)| constraints.allows(*tier)) {
-            (constraints.preferred, constraints.preference) = (Some(tier), Some(position));
+        let is_open = |tier, form: Option<Form>| {
+            constraints.allows(tier) && form.is_none_or(|form| constraints.allows_form(tier, form))
+        };
+        if let Some((tier, form, position)) = wished.filter(|(tier, form, _)| is_open(*tier, *form)) {
+            (constraints.preferred, constraints.preferred_form) = (Some(tier), form);
+            constraints.preference = Some(position);
         }
         constraints
     }
@@ -224,15 +308,65 @@ impl ScopedRule<'_> {
 
 #[cfg(test)]
 mod tests {
+    use terrace_storage::table::NewRule;
+
     use super::*;
-    use crate::testing::builders::table_rules;
+    use crate::testing::builders::{table_rule, table_rules};
 
     const HOME: TierId = TierId(2);
 
     fn constraints(list: &[(RuleKind, &str)]) -> PlacementConstraints {
         let tiers = ["dram", "nvm", "ssd"].map(str::to_owned);
         let chunks = [ScopeChunk { ids: &[ChunkId(1)], rows: 1 }];
-        Scopes::new(&table_rules(list), &tiers, &chunks, &|_| None).constraints(0, ColumnId(0))
+        Scopes::new(&table_rules(list), &tiers, &chunks, &|_| None).constraints(0, ColumnId(0), false)
+    }
+
+    /// The constraints of a segment that has a packed form or not, under rules that name forms.
+    fn with_forms(list: &[(RuleKind, &str, Option<Form>)], has_packed: bool) -> PlacementConstraints {
+        let tiers = ["dram", "nvm", "ssd"].map(str::to_owned);
+        let chunks = [ScopeChunk { ids: &[ChunkId(1)], rows: 1 }];
+        let rule =
+            |(kind, tier, form): &(RuleKind, &str, Option<Form>)| NewRule { form: *form, ..table_rule(*kind, tier) };
+        let rules = list.iter().fold(Rules::default(), |rules, made| rules.with(rule(made), 0).0);
+        Scopes::new(&rules, &tiers, &chunks, &|_| None).constraints(0, ColumnId(0), has_packed)
+    }
+
+    /// The form in which a segment that has both starts in DRAM.
+    fn start(list: &[(RuleKind, &str, Option<Form>)], choice: FormChoice) -> Option<Form> {
+        with_forms(list, true).starting_place(Some(TierId(0)), HOME, choice).map(|place| place.form)
+    }
+
+    #[test]
+    fn a_rule_that_names_a_form_is_about_copies_of_that_form() {
+        use RuleKind::{Exclude, Pin, Prefer};
+        let [plain, packed] = Form::ALL.map(Some);
+        let forms =
+            |constraints: PlacementConstraints| (constraints.plain & 0b11, constraints.packed & 0b11, constraints.form);
+        let pinned = with_forms(&[(Pin, "dram", packed)], true);
+        assert_eq!((pinned.only(), forms(pinned)), (Some(TierId(0)), (0b10, 0b11, Some(0))));
+        let unpackable = with_forms(&[(Pin, "dram", packed)], false);
+        assert_eq!((unpackable.only(), forms(unpackable)), (Some(TierId(0)), (0b11, 0b11, None)));
+        let never_packed = with_forms(&[(Exclude, "dram", packed)], true);
+        assert_eq!((never_packed.allowed, forms(never_packed)), (0b111, (0b11, 0b10, Some(0))));
+        assert_eq!(with_forms(&[(Exclude, "dram", packed)], false).allowed, 0b111);
+        // What is always plain may not lie where plain copies are excluded.
+        let always_packed = [(Exclude, "dram", plain)];
+        assert_eq!(
+            (with_forms(&always_packed, true).allowed, with_forms(&always_packed, false).allowed),
+            (0b111, 0b110)
+        );
+        // Both forms excluded are the tier excluded.
+        let neither = with_forms(&[(Exclude, "dram", packed), (Exclude, "dram", plain)], true);
+        assert_eq!((neither.allowed, neither.exclusion), (0b110, Some(0)));
+        // The later rule holds.
+        let contradicted = with_forms(&[(Pin, "dram", packed), (Exclude, "dram", packed)], true);
+        assert_eq!((contradicted.only(), forms(contradicted)), (Some(TierId(0)), (0b11, 0b10, Some(1))));
+        let preferred = with_forms(&[(Prefer, "nvm", packed)], true);
+        assert_eq!((preferred.preferred, preferred.preferred_form), (Some(TierId(1)), packed));
+        assert_eq!(with_forms(&[(Prefer, "nvm", packed), (Exclude, "nvm", packed)], true).preferred, None);
+        assert_eq!(start(&always_packed, FormChoice::Plain), packed);
+        assert_eq!(start(&[(Exclude, "dram", packed)], FormChoice::Packed), plain);
+        assert_eq!(start(&[], FormChoice::Auto), plain);
     }
 
     #[test]

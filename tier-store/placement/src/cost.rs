@@ -106,6 +106,12 @@ impl TierCost {
         self
     }
 
+    /// This profile for a copy of which a read cannot touch less than so many bytes.
+    pub(super) fn with_granules_of(mut self, bytes: u64) -> Self {
+        self.granule_bytes = self.granule_bytes.map(|granule| granule.max(bytes));
+        self
+    }
+
     /// Microseconds of `accesses` of one pattern that read `values` in all.
     fn pattern_us(&self, cost: &PatternCost, pattern: Pattern, accesses: f64, values: f64, extent: Extent) -> f64 {
         let [sequential, ..] = &self.patterns;

@@ -9,8 +9,18 @@
 //!
 //! The policy `optimal` decides by these costs; [`super::policy`] has others. This module has the steps that all share.
 //!
+//! A copy in memory has a form, and the choice is one of places ([`super::place`]): a tier and a form. A packed copy takes fewer
+//! bytes, and its reads take the time to unpack what they touch ([`super::form_cost`]), as do reads from a home whose bytes are
+//! packed. A move between two forms on one tier is a move like others, and takes the time to pack or unpack the copy.
+//!
+//! - `places`: the options of a plan, and what a segment takes at each place
+//! - `reasons`: the reasons of moves
+//!
 //! Rules of users come before costs: see [`super::constraints`] and [`super::reserved`]. A preference that is not met
 //! costs as much as one more scan of the segment from its home per epoch.
+
+mod places;
+mod reasons;
 
 use std::cmp::Ordering;
 
@@ -20,19 +30,27 @@ use terrace_storage::tier::codec::Form;
 use super::constraints::PlacementConstraints;
 use super::cost::{Extent, TierCost};
 use super::expected_reads::delay_us;
-use super::format::{bytes, figure, over_budget, time};
+use super::form_cost::{FormCost, PackedValues, PlaceCost};
+use super::form_tiers::FormTiers;
 use super::hysteresis::{self, Hysteresis};
+use super::place::Place;
 use super::policy::{Decision, Policy, PolicyKind, ReasonContext};
 use super::record::TierPrice;
-use super::reserved::{Reserved, reserve};
+use super::reserved::reserve;
 use super::residual::{choose_residual, forbid_by_rules};
 use super::solver::{Instance, Method, Work, certify};
 use super::views::{PREFERENCE, ViewInfluence, ViewInput};
 use crate::heat::decay::{SegmentHeat, SegmentKey};
+pub use places::PlaceOptions;
+use reasons::rule_reason;
+pub(super) use reasons::{packed_text, reads_text, reason};
 pub use terrace_model::MAX_TIERS;
 
 /// Cost of dropping a copy, in microseconds: small, but above 0, so that a plan does not drop copies without need.
 const RELEASE_US: f64 = 1.0;
+
+/// Payback epochs that make the time of moves negligible.
+const SETTLED_EPOCHS: f64 = 1e12;
 
 /// A second bound may be above the objective by this part, for rounding errors.
 const CONTRADICTION: f64 = 1e-6;
@@ -48,6 +66,17 @@ pub struct TierInput {
     pub cost: TierCost,
 }
 
+/// The packed form of a segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PackedImage {
+    /// Bytes of the image; estimated for texts that are not packed yet.
+    pub bytes: u64,
+    /// Bytes it would be charged on each tier, in order of [`TierId`]; 0 at home.
+    pub charged_bytes: [u64; MAX_TIERS],
+    /// Its values.
+    pub values: PackedValues,
+}
+
 /// A segment as the plan sees it.
 #[derive(Debug, Clone)]
 pub struct SegmentInput {
@@ -55,17 +84,24 @@ pub struct SegmentInput {
     pub key: SegmentKey,
     /// Rows.
     pub rows: u32,
-    /// Bytes of its image in memory.
+    /// Bytes of its image in memory, in the plain form.
     pub bytes: u64,
-    /// The form of this image.
+    /// Its packed form; `None` where it has none that is worth it.
+    pub packed: Option<PackedImage>,
+    /// The form of its copy; plain at home.
     pub form: Form,
+    /// The tiers on which its copy may have each form; without effect where it has no packed form.
+    pub forms: FormTiers,
     /// Bytes stored at home.
     pub stored_bytes: u64,
     /// Bytes that a read from home takes; the cost of decompression is included, in bytes of the home device.
     pub home_bytes: u64,
     /// True when every read from home reads the whole segment.
     pub whole_at_home: bool,
-    /// Bytes it would be charged on each tier, in order of [`TierId`]; 0 at home.
+    /// Its values where the stored bytes are an image in the packed form, which reads from home unpack; `None` where they are
+    /// plain.
+    pub packed_at_home: Option<PackedValues>,
+    /// Bytes that a plain copy would be charged on each tier, in order of [`TierId`]; 0 at home.
     pub charged_bytes: [u64; MAX_TIERS],
     /// Its current tier.
     pub current: TierId,
@@ -79,13 +115,6 @@ pub struct SegmentInput {
     pub expected_reads: SegmentHeat,
     /// The influence of hot views on it.
     pub view: ViewInfluence,
-}
-
-impl SegmentInput {
-    /// Bytes it would be charged on a tier.
-    pub(super) fn charged_on(&self, tier: TierId) -> u64 {
-        self.charged_bytes.get(usize::from(tier.0)).copied().unwrap_or(0)
-    }
 }
 
 /// All inputs of a plan.
@@ -104,12 +133,21 @@ pub struct Inputs {
     pub prices: Vec<f64>,
     /// The hot views to which segments belong.
     pub views: Vec<ViewInput>,
+    /// What packing and unpacking cost.
+    pub form_cost: FormCost,
 }
 
 impl Inputs {
     /// The tier where every segment has its durable bytes.
     pub(super) fn home(&self) -> TierId {
         TierId(self.tiers.len().saturating_sub(1) as u8)
+    }
+
+    /// Makes plans independent of earlier plans and moves: moves take no time, and none is held back.
+    pub(super) fn settle(&mut self) {
+        self.payback_epochs = SETTLED_EPOCHS;
+        self.prices.clear();
+        self.segments.iter_mut().for_each(|segment| segment.hysteresis = None);
     }
 
     pub(super) fn has_rules(&self) -> bool {
@@ -129,9 +167,13 @@ pub struct PlannedMove {
     pub segment: usize,
     /// Its current tier.
     pub from: TierId,
-    /// Its new tier.
+    /// Its new tier; the current one where only the form changes.
     pub to: TierId,
-    /// Bytes of its image.
+    /// The form of its copy; plain at home.
+    pub from_form: Form,
+    /// The form of the new copy; plain at home.
+    pub to_form: Form,
+    /// Bytes of the new copy; of the one that is dropped where it goes home.
     pub bytes: u64,
     /// Reading time saved, in microseconds per epoch; negative when it makes room for others.
     pub benefit_us: f64,
@@ -141,11 +183,28 @@ pub struct PlannedMove {
     pub reason: String,
 }
 
+impl PlannedMove {
+    /// Where the segment lies.
+    pub fn from_place(&self) -> Place {
+        Place { tier: self.from, form: self.from_form }
+    }
+
+    /// Where it goes.
+    pub fn to_place(&self) -> Place {
+        Place { tier: self.to, form: self.to_form }
+    }
+
+    /// True for a move to a place where it is read faster: to a faster tier, or from the packed form to the plain one.
+    pub(super) fn rises(&self) -> bool {
+        self.to_place() < self.from_place()
+    }
+}
+
 /// The plan of one epoch.
 #[derive(Debug, Clone)]
 pub struct EpochPlan {
-    /// First the moves that make room (slowest target first, least loss first), then promotions by falling benefit per
-    /// byte.
+    /// First the moves that make room (slowest target first, least loss first; copies that are packed where they lie are
+    /// among them), then promotions by falling benefit per byte.
     pub moves: Vec<PlannedMove>,
     /// Expected reading time before the moves, in microseconds per epoch.
     pub before_us: f64,
@@ -191,39 +250,29 @@ fn plan_within(policy: &dyn Policy, inputs: &Inputs, work: Work<'_>) -> Result<E
     if tiers == 0 || tiers > MAX_TIERS {
         return Err(Error::Invalid(format!("placement works on 1 to {MAX_TIERS} tiers, not on {tiers}")));
     }
-    let (instance, times) = instance(inputs);
-    let reserved = reserve(inputs, |segment, tier| instance.cost(segment, usize::from(tier.0)));
+    let places = PlaceOptions::for_inputs(inputs);
+    let instance = instance(inputs, places);
+    let reserved = reserve(inputs, |segment, place| instance.cost(segment, places.option(place)));
     let Decision { solution, scores } = choose_residual(policy, inputs, &instance, &reserved, work)?;
-    let time_on = |row: &[f64], tier: usize| row.get(tier).copied().unwrap_or(0.0);
     let mut before_us = 0.0;
     let mut after_us = 0.0;
     let mut moves = Vec::new();
     let mut used = vec![(0_u64, 0_u64); tiers];
-    for (index, ((segment, choice), row)) in
-        inputs.segments.iter().zip(&solution.choice).zip(times.chunks_exact(tiers)).enumerate()
-    {
-        let from = usize::from(segment.current.0);
-        let to = usize::from(*choice);
-        before_us += time_on(row, from);
-        after_us += time_on(row, to);
-        let charged = |tier: usize| segment.charged_bytes.get(tier).copied().unwrap_or(0);
-        if let Some((before, _)) = used.get_mut(from) {
-            *before += charged(from);
+    for (index, (segment, choice)) in inputs.segments.iter().zip(&solution.choice).enumerate() {
+        let from = segment.place();
+        let to = places.place(segment, usize::from(*choice));
+        let from_us = expected_us(inputs, segment, from);
+        let to_us = if to == from { from_us } else { expected_us(inputs, segment, to) };
+        before_us += from_us;
+        after_us += to_us;
+        if let Some((before, _)) = used.get_mut(usize::from(from.tier.0)) {
+            *before += segment.charged_at(from);
         }
-        if let Some((_, planned)) = used.get_mut(to) {
-            *planned += charged(to);
+        if let Some((_, planned)) = used.get_mut(usize::from(to.tier.0)) {
+            *planned += segment.charged_at(to);
         }
         if from != to {
-            let benefit_us = time_on(row, from) - time_on(row, to);
-            moves.push(PlannedMove {
-                segment: index,
-                from: segment.current,
-                to: TierId(*choice),
-                bytes: segment.bytes,
-                benefit_us,
-                benefit_ns_per_byte: benefit_us * 1e3 / segment.bytes.max(1) as f64,
-                reason: String::new(),
-            });
+            moves.push(planned_move(inputs, index, segment, [from, to], from_us - to_us));
         }
     }
     let prices: Vec<TierPrice> = inputs
@@ -254,7 +303,8 @@ fn plan_within(policy: &dyn Policy, inputs: &Inputs, work: Work<'_>) -> Result<E
             (None, Some(segment)) => {
                 let score = scores.get(planned.segment).copied().flatten();
                 let context = ReasonContext { inputs, planned, segment, score, prices: &prices };
-                policy.reason(&context) + &inputs.view_text(segment)
+                let form = packed_text(inputs, segment, planned.to_place());
+                policy.reason(&context) + &form + &inputs.view_text(segment)
             }
             (None, None) => continue,
         };
@@ -276,11 +326,42 @@ fn plan_within(policy: &dyn Policy, inputs: &Inputs, work: Work<'_>) -> Result<E
     })
 }
 
+/// The move of a segment from one place to another, without its reason.
+pub(super) fn planned_move(
+    inputs: &Inputs,
+    index: usize,
+    segment: &SegmentInput,
+    [from, to]: [Place; 2],
+    benefit_us: f64,
+) -> PlannedMove {
+    let copy = if to.tier == inputs.home() { from } else { to };
+    let bytes = segment.image_bytes(copy.form);
+    PlannedMove {
+        segment: index,
+        from: from.tier,
+        to: to.tier,
+        from_form: from.form,
+        to_form: to.form,
+        bytes,
+        benefit_us,
+        benefit_ns_per_byte: benefit_us * 1e3 / worth_bytes(segment, from, to) as f64,
+        reason: String::new(),
+    }
+}
+
+/// The bytes by which a benefit is divided: those of the copy or, where it only changes its form, those by which the forms differ.
+pub(super) fn worth_bytes(segment: &SegmentInput, from: Place, to: Place) -> u64 {
+    let faster = from.min(to);
+    let bytes = segment.image_bytes(faster.form);
+    let differs = bytes.abs_diff(segment.image_bytes(from.max(to).form));
+    if from.tier == to.tier { differs.max(1) } else { bytes.max(1) }
+}
+
 /// Finds a lower bound of the objective of a plan of `inputs` by a solver that is not ours. `None` where that has no answer,
 /// or one above the objective, which contradicts itself and is logged. Builds the problem anew, so that a plan need not keep
 /// it until its moves have ended.
 pub(super) fn certified_bound_us(inputs: &Inputs, plan: &EpochPlan) -> Option<f64> {
-    let (mut whole, _) = instance(inputs);
+    let mut whole = instance(inputs, PlaceOptions::for_inputs(inputs));
     forbid_by_rules(&mut whole, inputs, &plan.given_way);
     let bound_us = certify(&whole, &plan.bound_prices)?;
     let objective_us = plan.objective_us;
@@ -291,25 +372,28 @@ pub(super) fn certified_bound_us(inputs: &Inputs, plan: &EpochPlan) -> Option<f6
     Some(bound_us)
 }
 
-/// Builds the problem to solve. Also returns the reading times alone (row-major, microseconds per epoch).
-fn instance(inputs: &Inputs) -> (Instance, Vec<f64>) {
-    let tiers = inputs.tiers.len();
+/// Builds the problem to solve: a place that the forms of a segment do not allow costs an infinite time.
+fn instance(inputs: &Inputs, places: PlaceOptions) -> Instance {
     let memory = inputs.tiers.iter().take(usize::from(inputs.home().0));
     let capacities = memory.map(|tier| tier.budget_bytes.map_or(f64::INFINITY, |bytes| bytes as f64)).collect();
-    let mut instance = Instance::by_tier(capacities);
-    instance.costs.reserve(inputs.segments.len() * tiers);
-    instance.bytes.reserve(inputs.segments.len() * instance.options.cells());
-    let mut times = Vec::with_capacity(inputs.segments.len() * tiers);
+    let options = places.for_solver();
+    let mut instance = Instance {
+        capacities,
+        costs: Vec::with_capacity(inputs.segments.len() * options.count()),
+        bytes: Vec::with_capacity(inputs.segments.len() * options.cells()),
+        options,
+    };
     for segment in &inputs.segments {
-        for id in 0..tiers {
-            let parts = cost_parts(inputs, segment, id);
-            times.push(parts.read_us);
-            instance.costs.push(parts.sum_us());
+        for option in 0..places.count() {
+            let place = places.place(segment, option);
+            let is_open = segment.allows_form(place);
+            instance.costs.push(if is_open { cost_parts(inputs, segment, place).sum_us() } else { f64::INFINITY });
+            if option < places.home() {
+                instance.bytes.push(segment.charged_at(place) as f64);
+            }
         }
-        let charged = segment.charged_bytes.iter().take(instance.options.cells());
-        instance.bytes.extend(charged.map(|bytes| *bytes as f64));
     }
-    (instance, times)
+    instance
 }
 
 /// The parts of the cost of a segment on a tier, in microseconds per epoch.
@@ -332,188 +416,123 @@ impl CostParts {
     }
 }
 
-/// Computes the cost of `segment` on tier `id`, without the price of its bytes there.
-pub(super) fn cost_parts(inputs: &Inputs, segment: &SegmentInput, id: usize) -> CostParts {
-    let tier = TierId(id as u8);
-    let read_us = expected_us(inputs, segment, tier);
+/// Computes the cost of `segment` at a place, without the price of its bytes there.
+pub(super) fn cost_parts(inputs: &Inputs, segment: &SegmentInput, place: Place) -> CostParts {
+    let read_us = expected_us(inputs, segment, place);
     let reversal_us =
-        |_| hysteresis::reversal_us(segment, tier, read_us - expected_us(inputs, segment, segment.current));
+        |_| hysteresis::reversal_us(segment, place, read_us - expected_us(inputs, segment, segment.place()));
     let preference = if segment.view.read_by.is_some() { PREFERENCE } else { 0.0 };
     CostParts {
         read_us,
-        preference_us: unmet_preference_us(inputs, segment, tier) + read_us * preference,
-        move_us: move_us(inputs, segment, id) / inputs.payback_epochs.max(1e-3)
+        preference_us: unmet_preference_us(inputs, segment, place) + read_us * preference,
+        move_us: move_us(inputs, segment, place) / inputs.payback_epochs.max(1e-3)
             + segment.hysteresis.map_or(0.0, reversal_us),
-        delay_us: delay_us(inputs, segment, tier),
+        delay_us: delay_us(inputs, segment, place),
     }
 }
 
-/// Cost of an unmet preference, in microseconds per epoch: `segment` lies on another tier than the preferred one.
-fn unmet_preference_us(inputs: &Inputs, segment: &SegmentInput, tier: TierId) -> f64 {
+/// Cost of an unmet preference, in microseconds per epoch: `segment` lies on another tier than the preferred one, or there in
+/// another form than the preferred one.
+fn unmet_preference_us(inputs: &Inputs, segment: &SegmentInput, place: Place) -> f64 {
+    let form = segment.constraints.preferred_form;
+    let is_met = |preferred: TierId| preferred == place.tier && form.is_none_or(|form| form == place.form);
     match (segment.constraints.preferred, inputs.tiers.last()) {
-        (Some(preferred), Some(home)) if preferred != tier => home.cost.sweep_us(segment.home_bytes),
+        (Some(preferred), Some(home)) if !is_met(preferred) => home.cost.sweep_us(segment.home_bytes),
         _ => 0.0,
     }
 }
 
-/// Time of the segment's reads on a tier, by its heat alone, in microseconds per epoch.
-pub(super) fn reading_us(inputs: &Inputs, segment: &SegmentInput, tier: TierId) -> f64 {
-    reads_us(inputs, segment, &segment.heat, tier)
+/// Time of the segment's reads at a place, by its heat alone, in microseconds per epoch.
+pub(super) fn reading_us(inputs: &Inputs, segment: &SegmentInput, place: Place) -> f64 {
+    reads_us(inputs, segment, &segment.heat, place)
 }
 
-/// Expected time of the segment's reads on a tier, in microseconds per epoch: by its heat and the extra reads of hot views.
-pub(super) fn expected_us(inputs: &Inputs, segment: &SegmentInput, tier: TierId) -> f64 {
+/// Expected time of the segment's reads at a place, in microseconds per epoch: by its heat and the extra reads of hot views.
+pub(super) fn expected_us(inputs: &Inputs, segment: &SegmentInput, place: Place) -> f64 {
     let extra_us = match segment.view.extra_reads.total() > 0.0 {
-        true => reads_us(inputs, segment, &segment.view.extra_reads, tier),
+        true => reads_us(inputs, segment, &segment.view.extra_reads, place),
         false => 0.0,
     };
-    reading_us(inputs, segment, tier) + extra_us
+    reading_us(inputs, segment, place) + extra_us
 }
 
-/// Time of the reads in `heat` of the segment on a tier, in microseconds per epoch.
-pub(super) fn reads_us(inputs: &Inputs, segment: &SegmentInput, heat: &SegmentHeat, tier: TierId) -> f64 {
-    let at = usize::from(tier.0);
-    let known = inputs.tiers.get(at);
-    known.map_or(0.0, |tier| tier.cost.expected_us(heat, extent(inputs, segment, at)))
+/// Time of the reads in `heat` of the segment at a place, in microseconds per epoch.
+pub(super) fn reads_us(inputs: &Inputs, segment: &SegmentInput, heat: &SegmentHeat, place: Place) -> f64 {
+    place_cost(inputs, segment, place).map_or(0.0, |cost| cost.reads_us(heat))
 }
 
-/// Benefit of `tier` against the home, in microseconds per epoch: reading time and preferences of users.
-pub(super) fn benefit_us(inputs: &Inputs, segment: &SegmentInput, tier: TierId) -> f64 {
-    let cost_us = |tier: TierId| reading_us(inputs, segment, tier) + unmet_preference_us(inputs, segment, tier);
-    cost_us(inputs.home()) - cost_us(tier)
+/// The cost of the segment's reads at a place; `None` for a tier that does not exist.
+pub(super) fn place_cost(inputs: &Inputs, segment: &SegmentInput, place: Place) -> Option<PlaceCost> {
+    let tier = inputs.tiers.get(usize::from(place.tier.0))?;
+    let extent = extent(inputs, segment, place);
+    let packed = match place.tier == inputs.home() {
+        true => segment.packed_at_home,
+        false => segment.packed.filter(|_| place.form == Form::Packed).map(|packed| packed.values),
+    };
+    Some(match packed {
+        Some(values) => PlaceCost::packed(tier.cost, extent, inputs.form_cost, values),
+        None => PlaceCost::plain(tier.cost, extent),
+    })
 }
 
-/// Microseconds to move `segment` to tier `to`: read it from its tier and write it there; a release to the home is nearly
-/// free.
-fn move_us(inputs: &Inputs, segment: &SegmentInput, to: usize) -> f64 {
-    let from = usize::from(segment.current.0);
+/// The form of the bytes that are read at a place: that of the copy, or at home that of the stored bytes.
+pub(super) fn form_at(inputs: &Inputs, segment: &SegmentInput, place: Place) -> Form {
+    let is_home = place.tier == inputs.home();
+    if is_home && segment.packed_at_home.is_some() { Form::Packed } else { place.form }
+}
+
+/// Benefit of `place` against the home, in microseconds per epoch: reading time and preferences of users.
+pub(super) fn benefit_us(inputs: &Inputs, segment: &SegmentInput, place: Place) -> f64 {
+    let cost_us = |place: Place| reading_us(inputs, segment, place) + unmet_preference_us(inputs, segment, place);
+    cost_us(Place::plain(inputs.home())) - cost_us(place)
+}
+
+/// Microseconds to move `segment` to a place: read it where it lies, change its form where that differs, and write it there; a
+/// release to the home is nearly free.
+fn move_us(inputs: &Inputs, segment: &SegmentInput, to: Place) -> f64 {
+    let from = segment.place();
     if from == to {
         return 0.0;
     }
-    if to + 1 == inputs.tiers.len() {
+    if to.tier == inputs.home() {
         return RELEASE_US;
     }
-    let sweep =
-        |id: usize| inputs.tiers.get(id).map_or(0.0, |tier| tier.cost.sweep_us(read_bytes(inputs, segment, id)));
-    RELEASE_US + sweep(from) + sweep(to)
+    let sweep = |place: Place| {
+        let tier = inputs.tiers.get(usize::from(place.tier.0));
+        tier.map_or(0.0, |tier| tier.cost.sweep_us(read_bytes(inputs, segment, place)))
+    };
+    RELEASE_US + sweep(from) + change_of_form_us(inputs, segment, to.form) + sweep(to)
 }
 
-/// Bytes that a whole read of the segment moves on this tier.
-pub(super) fn read_bytes(inputs: &Inputs, segment: &SegmentInput, tier: usize) -> u64 {
-    if tier + 1 == inputs.tiers.len() { segment.home_bytes } else { segment.bytes }
+/// Microseconds of a core to make an image in a form of the bytes where `segment` lies; nothing where they are in this form: a
+/// packed copy of a home that is packed is a copy of its bytes.
+pub(super) fn change_of_form_us(inputs: &Inputs, segment: &SegmentInput, to: Form) -> f64 {
+    let Some(values) = segment.values() else { return 0.0 };
+    match (form_at(inputs, segment, segment.place()), to) {
+        (Form::Plain, Form::Packed) => inputs.form_cost.packing_us(segment.rows, values),
+        (Form::Packed, Form::Plain) => inputs.form_cost.plain_again_us(segment.rows, values),
+        (Form::Plain, Form::Plain) | (Form::Packed, Form::Packed) => 0.0,
+    }
 }
 
-/// Size of the segment on this tier, for its cost profile.
-pub(super) fn extent(inputs: &Inputs, segment: &SegmentInput, tier: usize) -> Extent {
-    let whole = tier + 1 == inputs.tiers.len() && segment.whole_at_home;
-    Extent { bytes: read_bytes(inputs, segment, tier), rows: segment.rows, whole }
+/// Bytes that a whole read of the segment moves at this place.
+pub(super) fn read_bytes(inputs: &Inputs, segment: &SegmentInput, place: Place) -> u64 {
+    if place.tier == inputs.home() { segment.home_bytes } else { segment.image_bytes(place.form) }
+}
+
+/// Size of the segment at this place, for the cost profile of its tier.
+pub(super) fn extent(inputs: &Inputs, segment: &SegmentInput, place: Place) -> Extent {
+    let whole = place.tier == inputs.home() && segment.whole_at_home;
+    Extent { bytes: read_bytes(inputs, segment, place), rows: segment.rows, whole }
 }
 
 /// Orders moves as in [`EpochPlan::moves`].
 fn move_order(inputs: &Inputs, a: &PlannedMove, b: &PlannedMove) -> Ordering {
-    let demotion = |m: &PlannedMove| m.to > m.from;
+    let demotion = |m: &PlannedMove| !m.rises();
     let key = |m: &PlannedMove| inputs.segments.get(m.segment).map(|segment| segment.key);
     let rank = demotion(b).cmp(&demotion(a));
     let target = if demotion(a) && demotion(b) { b.to.cmp(&a.to) } else { Ordering::Equal };
     rank.then(target).then(b.benefit_ns_per_byte.total_cmp(&a.benefit_ns_per_byte)).then_with(|| key(a).cmp(&key(b)))
-}
-
-/// The reason of a move that a rule demands; `None` for other moves.
-fn rule_reason(policy: PolicyKind, inputs: &Inputs, planned: &PlannedMove, reserved: &Reserved) -> Option<String> {
-    let segment = inputs.segments.get(planned.segment)?;
-    let constraints = &segment.constraints;
-    let home = inputs.home();
-    let name = |tier: TierId| inputs.tiers.get(usize::from(tier.0)).map_or("?", |tier| tier.name.as_str());
-    if reserved.given_way.binary_search(&planned.segment).is_ok() {
-        let rule = inputs.rule(constraints.binding_rule());
-        return Some(format!(
-            "the budgets cannot hold all that rules keep in memory; {rule} is not met for this segment"
-        ));
-    }
-    if constraints.pin.is_some() && constraints.only() == Some(planned.to) {
-        return Some(format!("pinned: {}", inputs.rule(constraints.pin)));
-    }
-    if constraints.is_closed(planned.from) {
-        return Some(format!("{} is drained", name(planned.from)));
-    }
-    if !constraints.allows(planned.from) && segment.view.kept_off_by.is_none() {
-        let from = name(planned.from);
-        let rule = inputs.rule(constraints.binding_rule());
-        return Some(match planned.from == home {
-            true => format!("needs a copy in memory besides {from}: {rule}"),
-            false => format!("excluded from {from}: {rule}"),
-        });
-    }
-    // The preference is the reason of a move that would not have paid back by itself.
-    let is_preferred = constraints.preferred == Some(planned.to);
-    let does_not_pay =
-        planned.benefit_us * inputs.payback_epochs <= move_us(inputs, segment, usize::from(planned.to.0));
-    let uses_costs = matches!(policy, PolicyKind::Optimal | PolicyKind::Density);
-    (is_preferred && (does_not_pay || !uses_costs))
-        .then(|| format!("preferred: {}", inputs.rule(constraints.preference)))
-}
-
-/// The reason of a move that follows from costs and prices.
-pub(super) fn reason(inputs: &Inputs, planned: &PlannedMove, prices: &[TierPrice]) -> String {
-    let name = |tier: TierId| inputs.tiers.get(usize::from(tier.0)).map_or("?", |tier| tier.name.as_str());
-    let price = |tier: TierId| prices.get(usize::from(tier.0));
-    let Some(segment) = inputs.segments.get(planned.segment) else { return String::new() };
-    let from = name(planned.from);
-    let to = name(planned.to);
-    let expected = segment.heat_with_views();
-    let reads = reads_text(&expected);
-    if planned.to < planned.from {
-        let room = match price(planned.to) {
-            // The price is the worth of the last byte that the tier takes: a move that sets the price may be worth less.
-            Some(price) if price.price_ns_per_byte > planned.benefit_ns_per_byte => {
-                format!("at a price of {} ns", figure(price.price_ns_per_byte))
-            }
-            Some(price) if price.price_ns_per_byte > 0.0 => {
-                format!("above the price of {} ns", figure(price.price_ns_per_byte))
-            }
-            _ => format!("and {to} has room"),
-        };
-        let saved = time(planned.benefit_us);
-        let worth = figure(planned.benefit_ns_per_byte);
-        return format!("hot: {reads}; {to} saves {saved} an epoch against {from}, worth {worth} ns per byte, {room}");
-    }
-    let full = price(planned.from).map_or_else(String::new, |price| {
-        let over = price.before_bytes.saturating_sub(price.budget_bytes);
-        match over {
-            0 => format!("other segments make better use of its {} on {from}", bytes(segment.bytes)),
-            over => over_budget(from, over, price.budget_bytes),
-        }
-    });
-    if expected.total() <= 0.0 {
-        return format!("cold: not read in recent epochs, and {full}");
-    }
-    let loss = -planned.benefit_us;
-    if loss <= 0.0 {
-        return format!("{reads}; {to} serves them faster than {from}, by {} an epoch", time(planned.benefit_us));
-    }
-    let worth = figure(-planned.benefit_ns_per_byte);
-    let price = price(planned.from).map_or(0.0, |price| price.price_ns_per_byte);
-    let against = if price > 0.0 { format!(", against a price of {} ns", figure(price)) } else { String::new() };
-    format!(
-        "cooler: {reads}; {from} saves {} an epoch against {to}, worth {worth} ns per byte{against}; {full}",
-        time(loss)
-    )
-}
-
-/// Describes the accesses, such as "9.0 sequential reads per epoch".
-pub(super) fn reads_text(heat: &SegmentHeat) -> String {
-    match heat.dominant() {
-        None => "no reads per epoch".into(),
-        Some((pattern, accesses)) => {
-            let others = heat.total() - accesses;
-            let more = if others > accesses * 0.01 {
-                format!(" and {} others", figure(f64::from(others)))
-            } else {
-                String::new()
-            };
-            format!("{} {} reads{more} per epoch", figure(f64::from(accesses)), pattern.name())
-        }
-    }
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 //! tiering only advises, and saves the report.
 
 use terrace_model::{Error, Result, TieringMode};
+use terrace_storage::tier::codec::Form;
 
 use super::epoch::{Inputs, certified_bound_us};
 use super::epoch_draft::EpochDraft;
@@ -37,12 +38,13 @@ pub(super) struct ProposedMove {
     chunk: u64,
     column: String,
     to: String,
+    to_form: Option<Form>,
 }
 
 impl ProposedMove {
     fn from_record(record: &MoveRecord) -> Self {
-        let MoveRecord { table, chunk, column, to, .. } = record;
-        Self { table: table.clone(), chunk: *chunk, column: column.clone(), to: to.clone() }
+        let MoveRecord { table, chunk, column, to, to_form, .. } = record;
+        Self { table: table.clone(), chunk: *chunk, column: column.clone(), to: to.clone(), to_form: *to_form }
     }
 }
 

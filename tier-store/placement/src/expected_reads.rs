@@ -10,11 +10,12 @@
 use std::collections::HashMap;
 use std::sync::Weak;
 
-use terrace_model::{Pattern, TierId};
+use terrace_model::Pattern;
 use terrace_storage::table::Chunk;
 
 use super::epoch::{Inputs, SegmentInput, reads_us};
 use super::lock_order::{OrderedMutex, Rank};
+use super::place::Place;
 use crate::heat::decay::{SegmentHeat, SegmentKey};
 
 /// An expected read of a segment.
@@ -100,14 +101,14 @@ impl ExpectedReadSources {
     }
 }
 
-/// Time by which the expected reads would be slower on `tier` than where the segment lies, in microseconds; 0 on faster
-/// tiers.
-pub(super) fn delay_us(inputs: &Inputs, segment: &SegmentInput, tier: TierId) -> f64 {
-    if tier <= segment.current || segment.expected_reads.total() <= 0.0 {
+/// Time by which the expected reads would be slower at `place` than where the segment lies, in microseconds; 0 where reads
+/// are faster.
+pub(super) fn delay_us(inputs: &Inputs, segment: &SegmentInput, place: Place) -> f64 {
+    if place <= segment.place() || segment.expected_reads.total() <= 0.0 {
         return 0.0;
     }
-    let time_us = |tier: TierId| reads_us(inputs, segment, &segment.expected_reads, tier);
-    (time_us(tier) - time_us(segment.current)).max(0.0)
+    let time_us = |place: Place| reads_us(inputs, segment, &segment.expected_reads, place);
+    (time_us(place) - time_us(segment.place())).max(0.0)
 }
 
 #[cfg(test)]

@@ -11,21 +11,29 @@ use std::cell::OnceCell;
 
 use serde::Serialize;
 use terrace_model::{Pattern, TierId};
+use terrace_storage::tier::codec::Form;
 
-use super::epoch::{EpochPlan, Inputs, SegmentInput, cost_parts, reading_us, reads_text};
+use super::epoch::{
+    EpochPlan, Inputs, SegmentInput, cost_parts, form_at, packed_text, read_bytes, reading_us, reads_text, worth_bytes,
+};
 use super::format::{bytes, figure, time};
+use super::place::Place;
 use super::views::ViewInfluence;
 use crate::heat::SegmentHeat;
 
-/// A tier as a choice for one segment; times in microseconds per epoch.
+/// A tier, and a form there, as a choice for one segment; times in microseconds per epoch.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct TierOption {
     /// Name of the tier.
     pub tier: String,
+    /// The form of the bytes that are read there: of the copy, or at home of the column in its file.
+    pub form: Form,
+    /// Bytes that a read of all of it moves there.
+    pub bytes: u64,
     /// False when a rule keeps the segment off it, or its budget could not hold it.
     pub allowed: bool,
-    /// Expected time of its reads there, those of hot views included.
+    /// Expected time of its reads there, those of hot views and the time to unpack included.
     pub read_us: f64,
     /// Worth of its room there to other segments: bytes by the price of the tier.
     pub rent_us: f64,
@@ -115,12 +123,18 @@ pub struct Explanation {
     pub chunk: u64,
     /// Name of the column.
     pub column: String,
-    /// Bytes of its image.
+    /// Bytes of its image in memory, in the planned form.
     pub bytes: u64,
     /// Name of the tier it lies on; "none" for a segment that has no bytes.
     pub tier: String,
+    /// The form of its copy; null where it has none.
+    #[cfg_attr(feature = "openapi", schema(required))]
+    pub form: Option<Form>,
     /// Name of the tier an epoch would place it on now; "none" for a segment without bytes.
     pub planned: String,
+    /// The form that its copy would have there; null at home.
+    #[cfg_attr(feature = "openapi", schema(required))]
+    pub planned_form: Option<Form>,
     /// Reads per epoch by pattern, decayed.
     pub heat: Vec<(Pattern, f64)>,
     /// Sum of the reads in `heat`.
@@ -131,13 +145,13 @@ pub struct Explanation {
     pub benefit_ns_per_byte: f64,
     /// The price of a byte of the faster one, in nanoseconds.
     pub price_ns_per_byte: f64,
-    /// The second best tier; null when rules leave only one.
+    /// The second best tier, with the form there if it may have either; null when rules leave only one.
     #[cfg_attr(feature = "openapi", schema(required))]
     pub runner_up: Option<String>,
     /// How much more it would cost there, in microseconds per epoch.
     #[cfg_attr(feature = "openapi", schema(required))]
     pub runner_up_us: Option<f64>,
-    /// Every tier, fastest first.
+    /// Every tier, fastest first; one that may have either form of it twice.
     pub options: Vec<TierOption>,
     /// Changes that would place it elsewhere; empty when rules leave no choice.
     pub conditions: Vec<Condition>,
@@ -161,7 +175,9 @@ impl Explanation {
             column: column.to_owned(),
             bytes: 0,
             tier: NO_TIER.to_owned(),
+            form: None,
             planned: NO_TIER.to_owned(),
+            planned_form: None,
             heat: Pattern::ALL.into_iter().map(|pattern| (pattern, 0.0)).collect(),
             reads: 0.0,
             benefit_us: 0.0,
@@ -185,8 +201,8 @@ impl Explanation {
 pub(super) struct Explainer<'a> {
     pub(super) inputs: &'a Inputs,
     plan: &'a EpochPlan,
-    /// The planned tier of each segment.
-    placed: Vec<TierId>,
+    /// The planned place of each segment.
+    placed: Vec<Place>,
     /// Microseconds per byte, by tier.
     prices: Vec<f64>,
     /// Bytes of the budget that the plan leaves free, by tier.
@@ -219,10 +235,10 @@ pub(super) struct UnitReads {
 impl<'a> Explainer<'a> {
     /// Explains a plan that was made from `inputs`.
     pub(super) fn new(inputs: &'a Inputs, plan: &'a EpochPlan) -> Self {
-        let mut placed: Vec<TierId> = inputs.segments.iter().map(|segment| segment.current).collect();
+        let mut placed: Vec<Place> = inputs.segments.iter().map(SegmentInput::place).collect();
         for planned in &plan.moves {
             if let Some(slot) = placed.get_mut(planned.segment) {
-                *slot = planned.to;
+                *slot = planned.to_place();
             }
         }
         let mut prices = vec![0.0; inputs.tiers.len()];
@@ -240,7 +256,12 @@ impl<'a> Explainer<'a> {
 
     /// The planned tier of the segment at a position.
     pub(super) fn placed(&self, at: usize) -> TierId {
-        self.placed.get(at).copied().unwrap_or_else(|| self.inputs.home())
+        self.place(at).tier
+    }
+
+    /// The planned place of the segment at a position.
+    pub(super) fn place(&self, at: usize) -> Place {
+        self.placed.get(at).copied().unwrap_or_else(|| Place::plain(self.inputs.home()))
     }
 
     /// The name of a tier.
@@ -248,9 +269,36 @@ impl<'a> Explainer<'a> {
         self.inputs.tiers.get(usize::from(tier.0)).map_or("?", |tier| tier.name.as_str())
     }
 
-    fn tier_named(&self, name: &str) -> TierId {
-        let found = self.inputs.tiers.iter().position(|tier| tier.name == name);
-        found.map_or(self.inputs.home(), |id| TierId(id as u8))
+    /// The name of a place for a segment: that of the tier and, where it may have either form, the form.
+    fn place_name(&self, segment: &SegmentInput, place: Place) -> String {
+        let tier = self.name(place.tier);
+        if segment.has_choice_on(place.tier) { format!("{tier} {}", place.form) } else { tier.to_owned() }
+    }
+
+    /// The places that are weighed for a segment, by tier: those that its forms allow, and the one where it lies.
+    fn places(&self, segment: &SegmentInput) -> Vec<Place> {
+        let tiers = (0..self.inputs.tiers.len()).map(|id| TierId(id as u8));
+        let mut places: Vec<Place> = tiers.flat_map(|tier| segment.places_on(tier)).collect();
+        if !places.contains(&segment.place()) {
+            places.push(segment.place());
+            places.sort_unstable();
+        }
+        places
+    }
+
+    /// The cost of a segment at a place and the worth of its room there, in microseconds per epoch.
+    fn total_us(&self, segment: &SegmentInput, place: Place) -> f64 {
+        cost_parts(self.inputs, segment, place).sum_us() + self.rent_us(segment, place)
+    }
+
+    fn rent_us(&self, segment: &SegmentInput, place: Place) -> f64 {
+        segment.charged_at(place) as f64 * self.price(place.tier)
+    }
+
+    /// The cheapest place of a segment on a tier.
+    fn best_place(&self, segment: &SegmentInput, tier: TierId) -> Place {
+        let cheaper = |a: &Place, b: &Place| self.total_us(segment, *a).total_cmp(&self.total_us(segment, *b));
+        segment.places_on(tier).min_by(cheaper).unwrap_or(Place::plain(tier))
     }
 
     /// Bytes of the budget that the plan leaves free; `u64::MAX` for a tier without a budget.
@@ -266,65 +314,79 @@ impl<'a> Explainer<'a> {
         self.plan.given_way.binary_search(&at).is_ok()
     }
 
-    fn options(&self, at: usize, segment: &SegmentInput) -> Vec<TierOption> {
+    /// The places that are weighed for a segment, and what each costs.
+    fn options(&self, at: usize, segment: &SegmentInput) -> Vec<(Place, TierOption)> {
         let constraints = &segment.constraints;
         let open = if self.gives_way(at) { constraints.fallback } else { constraints.allowed };
-        let option = |(id, tier): (usize, &super::epoch::TierInput)| {
-            let parts = cost_parts(self.inputs, segment, id);
-            let charged = segment.charged_on(TierId(id as u8));
-            let rent_us = charged as f64 * self.prices.get(id).copied().unwrap_or(0.0);
-            let fits = tier.budget_bytes.is_none_or(|budget| charged <= budget);
-            TierOption {
-                tier: tier.name.clone(),
-                allowed: fits && open.checked_shr(id as u32).unwrap_or(0) & 1 == 1,
+        let option = |place: Place| {
+            let id = usize::from(place.tier.0);
+            let parts = cost_parts(self.inputs, segment, place);
+            let rent_us = self.rent_us(segment, place);
+            let budget = self.inputs.tiers.get(id).and_then(|tier| tier.budget_bytes);
+            let fits = budget.is_none_or(|budget| segment.charged_at(place) <= budget);
+            let option = TierOption {
+                tier: self.name(place.tier).to_owned(),
+                form: form_at(self.inputs, segment, place),
+                bytes: read_bytes(self.inputs, segment, place),
+                allowed: fits && segment.allows_form(place) && open.checked_shr(id as u32).unwrap_or(0) & 1 == 1,
                 read_us: parts.read_us,
                 rent_us,
                 move_us: parts.move_us,
                 wish_us: parts.preference_us,
                 ahead_us: parts.delay_us,
                 total_us: parts.sum_us() + rent_us,
-            }
+            };
+            (place, option)
         };
-        self.inputs.tiers.iter().enumerate().map(option).collect()
+        self.places(segment).into_iter().map(option).collect()
     }
 
     /// Explains the segment at a position, with conditions by price; the caller fills in the names of table and column.
     pub(super) fn explain(&self, at: usize) -> Option<Explanation> {
         let segment = self.inputs.segments.get(at)?;
         let options = self.options(at, segment);
-        let planned = self.placed(at);
-        let chosen = options.get(usize::from(planned.0))?;
-        let others = options.iter().enumerate().filter(|(id, option)| option.allowed && *id != usize::from(planned.0));
+        let planned = self.place(at);
+        let (_, chosen) = options.iter().find(|(place, _)| *place == planned)?;
+        let others = options.iter().filter(|(place, option)| option.allowed && *place != planned);
         let second = others.min_by(|a, b| a.1.total_us.total_cmp(&b.1.total_us));
-        let second_id = second.map(|(id, _)| TierId(id as u8));
+        let second_place = second.map(|(place, _)| *place);
+        let home = self.inputs.home();
         // Where rules leave no choice, the benefit is computed against the home.
-        let against = second_id.unwrap_or_else(|| self.inputs.home());
+        let against = second_place.unwrap_or(Place::plain(home));
         let upper = planned.min(against);
         let lower = planned.max(against);
-        let read = |tier: TierId| options.get(usize::from(tier.0)).map_or(0.0, |option| option.read_us);
+        let read = |wanted: Place| {
+            let option = options.iter().find(|(place, _)| *place == wanted);
+            option.map_or(0.0, |(_, option)| option.read_us)
+        };
         let benefit_us = read(lower) - read(upper);
-        let rules = [segment.constraints.pin, segment.constraints.exclusion, segment.constraints.preference];
+        let in_memory = |place: Place| (place.tier < home).then_some(place.form);
+        let constraints = &segment.constraints;
+        let form = constraints.form.filter(|rule| ![constraints.pin, constraints.exclusion].contains(&Some(*rule)));
+        let rules = [constraints.pin, constraints.exclusion, form, constraints.preference];
+        let conditions = self.conditions(at, &options, second_place.is_some());
         let mut explanation = Explanation {
             table: String::new(),
             chunk: segment.key.chunk.0,
             column: String::new(),
-            bytes: segment.bytes,
+            bytes: segment.image_bytes(in_memory(planned).unwrap_or_else(|| segment.usual_place(TierId(0)).form)),
             tier: self.name(segment.current).to_owned(),
-            planned: self.name(planned).to_owned(),
+            form: in_memory(segment.place()),
+            planned: self.name(planned.tier).to_owned(),
+            planned_form: in_memory(planned),
             heat: Pattern::ALL.into_iter().zip(segment.heat.accesses.map(f64::from)).collect(),
             reads: segment.heat.total().into(),
             benefit_us,
-            benefit_ns_per_byte: benefit_us * 1e3 / segment.bytes.max(1) as f64,
-            price_ns_per_byte: self.price(upper) * 1e3,
-            runner_up: second_id.map(|id| self.name(id).to_owned()),
+            benefit_ns_per_byte: benefit_us * 1e3 / worth_bytes(segment, planned, against) as f64,
+            price_ns_per_byte: self.price(upper.tier) * 1e3,
+            runner_up: second_place.map(|place| self.place_name(segment, place)),
             runner_up_us: second.map(|(_, option)| (option.total_us - chosen.total_us).max(0.0)),
-            conditions: Vec::new(),
+            conditions,
             condition: String::new(),
             rules: rules.iter().flatten().map(|rule| self.inputs.rule(Some(*rule)).to_owned()).collect(),
-            options,
+            options: options.into_iter().map(|(_, option)| option).collect(),
             why: String::new(),
         };
-        explanation.conditions = self.conditions(at, &explanation);
         self.render_text(at, &mut explanation);
         Some(explanation)
     }
@@ -341,19 +403,20 @@ impl<'a> Explainer<'a> {
         explanation.why = self.sentence(at, explanation).unwrap_or_default();
     }
 
-    fn conditions(&self, at: usize, explanation: &Explanation) -> Vec<Condition> {
+    /// The changes after which another tier would be the cheapest, by the prices of the plan.
+    fn conditions(&self, at: usize, options: &[(Place, TierOption)], has_choice: bool) -> Vec<Condition> {
         let mut conditions = Vec::new();
-        if explanation.runner_up.is_none() {
+        if !has_choice {
             return conditions;
         }
         let known =
             |lever, value, tier| Condition { lever, value, tier: self.name(tier).to_owned(), basis: Basis::Price };
-        if let Some((tier, reads)) = self.reads_to_flip(at, explanation, true) {
+        if let Some((tier, reads)) = self.reads_to_flip(at, options, true) {
             conditions.push(known(Lever::ReadsAbove, reads, tier));
             let room = self.room_to_flip(at, tier, true);
             conditions.extend(room.map(|room| known(Lever::MoreRoom, room as f64, tier)));
         }
-        if let Some((tier, reads)) = self.reads_to_flip(at, explanation, false) {
+        if let Some((tier, reads)) = self.reads_to_flip(at, options, false) {
             conditions.push(known(Lever::ReadsBelow, reads, tier));
         }
         let planned = self.placed(at);
@@ -376,28 +439,28 @@ impl<'a> Explainer<'a> {
     }
 
     /// Reads per epoch at which a faster tier (`up`) or a slower one would be the cheapest, and which.
-    fn reads_to_flip(&self, at: usize, explanation: &Explanation, up: bool) -> Option<(TierId, f64)> {
+    fn reads_to_flip(&self, at: usize, options: &[(Place, TierOption)], up: bool) -> Option<(TierId, f64)> {
         let segment = self.inputs.segments.get(at)?;
-        let planned = self.placed(at);
+        let now = f64::from(segment.heat.total());
+        let planned = self.place(at);
         let UnitReads { heat, reads: unit } = Self::unit_reads(segment);
         let scaled = SegmentInput { heat, view: ViewInfluence::default(), ..segment.clone() };
-        let cost = |id: usize| {
-            let option = explanation.options.get(id)?;
+        let cost = |place: Place, option: &TierOption| {
             // Only the segment's own reads scale; the extra reads of hot views are part of the fixed cost.
-            let own_us = reading_us(self.inputs, segment, TierId(id as u8));
-            let fixed = option.total_us - own_us;
-            Some((cost_parts(self.inputs, &scaled, id).read_us / unit, fixed))
+            let fixed = option.total_us - reading_us(self.inputs, segment, place);
+            (cost_parts(self.inputs, &scaled, place).read_us / unit, fixed)
         };
-        let (slope, fixed) = cost(usize::from(planned.0))?;
+        let (_, chosen) = options.iter().find(|(place, _)| *place == planned)?;
+        let (slope, fixed) = cost(planned, chosen);
         let mut best: Option<(TierId, f64)> = None;
-        for (id, option) in explanation.options.iter().enumerate() {
-            let tier = TierId(id as u8);
-            if !option.allowed || tier == planned || (tier < planned) != up {
+        for (place, option) in options {
+            let tier = place.tier;
+            if !option.allowed || tier == planned.tier || (tier < planned.tier) != up {
                 continue;
             }
-            let (other_slope, mut other_fixed) = cost(id)?;
+            let (other_slope, mut other_fixed) = cost(*place, option);
             if up {
-                other_fixed += (self.displacement_us(segment, tier) - option.rent_us).max(0.0);
+                other_fixed += (self.displacement_us(segment, *place) - option.rent_us).max(0.0);
             }
             let reads = (other_fixed - fixed) / (slope - other_slope);
             let closer = |known: f64| if up { reads < known } else { reads > known };
@@ -406,15 +469,16 @@ impl<'a> Explainer<'a> {
             }
         }
         // The current number of reads belongs to the current tier, even where rounded prices say otherwise.
-        best.map(|(tier, reads)| (tier, if up { reads.max(explanation.reads) } else { reads.min(explanation.reads) }))
+        best.map(|(tier, reads)| (tier, if up { reads.max(now) } else { reads.min(now) }))
     }
 
-    /// Computes the time that the segments lose which `segment` displaces from a tier: the actual cost of its room. The
+    /// Computes the time that the segments lose which `segment` displaces at a place: the actual cost of its room. The
     /// price is only a lower bound of this cost, and a loose one where few bytes compete.
-    fn displacement_us(&self, segment: &SegmentInput, tier: TierId) -> f64 {
+    fn displacement_us(&self, segment: &SegmentInput, place: Place) -> f64 {
+        let tier = place.tier;
         let Some(cell) = self.demand.get(usize::from(tier.0)) else { return 0.0 };
         let TierDemand { holding, .. } = cell.get_or_init(|| self.tier_demand(tier));
-        let mut need = segment.charged_on(tier).saturating_sub(self.free_bytes(tier));
+        let mut need = segment.charged_at(place).saturating_sub(self.free_bytes(tier));
         let mut lost_us = 0.0;
         for (at, (worth, sum)) in holding.iter().enumerate().rev() {
             let before = at.checked_sub(1).and_then(|before| holding.get(before)).map_or(0, |(_, sum)| *sum);
@@ -433,10 +497,12 @@ impl<'a> Explainer<'a> {
     /// Bytes by which the budget of a tier has to grow (`more`) or shrink for the segment to come or leave.
     fn room_to_flip(&self, at: usize, tier: TierId, more: bool) -> Option<u64> {
         let segment = self.inputs.segments.get(at)?;
-        let worth = self.worth(segment, tier);
+        let planned = self.place(at);
+        let place = if planned.tier == tier { planned } else { self.best_place(segment, tier) };
+        let worth = self.worth(segment, place);
         let TierDemand { wanting, holding } =
             self.demand.get(usize::from(tier.0))?.get_or_init(|| self.tier_demand(tier));
-        let own = segment.charged_on(tier);
+        let own = segment.charged_at(place);
         let free = self.free_bytes(tier);
         if free == u64::MAX {
             return None;
@@ -453,14 +519,13 @@ impl<'a> Explainer<'a> {
         Some(free + all.saturating_sub(upto) + 1)
     }
 
-    /// Time that a byte on `tier` saves against the cheapest other tier, its rent included, in microseconds per epoch.
-    fn worth(&self, segment: &SegmentInput, tier: TierId) -> f64 {
-        let cost = |id: usize| cost_parts(self.inputs, segment, id).sum_us();
-        let others = (0..self.inputs.tiers.len()).filter(|id| *id != usize::from(tier.0));
-        let others = others.filter(|id| segment.constraints.allows(TierId(*id as u8)));
-        let rent = |id: usize| segment.charged_on(TierId(id as u8)) as f64 * self.price(TierId(id as u8));
-        let least = others.map(|id| cost(id) + rent(id)).fold(f64::INFINITY, f64::min);
-        (least - cost(usize::from(tier.0))) / segment.charged_on(tier).max(1) as f64
+    /// Time that a byte at `place` saves against the cheapest place on another tier, its rent included, in microseconds per
+    /// epoch.
+    fn worth(&self, segment: &SegmentInput, place: Place) -> f64 {
+        let others = (0..self.inputs.tiers.len()).map(|id| TierId(id as u8)).filter(|tier| *tier != place.tier);
+        let others = others.filter(|tier| segment.constraints.allows(*tier)).flat_map(|tier| segment.places_on(tier));
+        let least = others.map(|other| self.total_us(segment, other)).fold(f64::INFINITY, f64::min);
+        (least - cost_parts(self.inputs, segment, place).sum_us()) / segment.charged_at(place).max(1) as f64
     }
 
     fn tier_demand(&self, tier: TierId) -> TierDemand {
@@ -468,15 +533,15 @@ impl<'a> Explainer<'a> {
         let mut holding = Vec::new();
         let home = self.inputs.home();
         for (at, segment) in self.inputs.segments.iter().enumerate() {
-            let placed = self.placed(at);
-            let charged = segment.charged_on(tier);
+            let placed = self.place(at);
             if segment.constraints.needs_memory(home) || !segment.constraints.allows(tier) {
                 continue;
             }
-            if placed == tier {
-                holding.push((self.worth(segment, tier), charged));
-            } else if placed > tier {
-                wanting.push((self.worth(segment, tier), charged));
+            if placed.tier == tier {
+                holding.push((self.worth(segment, placed), segment.charged_at(placed)));
+            } else if placed.tier > tier {
+                let place = self.best_place(segment, tier);
+                wanting.push((self.worth(segment, place), segment.charged_at(place)));
             }
         }
         let summed = |mut list: DemandCurve| {
@@ -493,14 +558,16 @@ impl<'a> Explainer<'a> {
 
     fn sentence(&self, at: usize, explanation: &Explanation) -> Option<String> {
         let segment = self.inputs.segments.get(at)?;
-        let planned = self.placed(at);
+        let planned_place = self.place(at);
+        let planned = planned_place.tier;
         let current = segment.current;
         let place = match planned == current {
-            true => format!("stays on {}", self.name(planned)),
+            true if planned_place == segment.place() => format!("stays on {}", self.name(planned)),
+            true => format!("becomes {} on {} with the next epoch", planned_place.form, self.name(planned)),
             false => format!("goes from {} to {} with the next epoch", self.name(current), self.name(planned)),
         };
         let constraints = &segment.constraints;
-        let views = self.inputs.view_text(segment);
+        let views = packed_text(self.inputs, segment, planned_place) + &self.inputs.view_text(segment);
         if self.gives_way(at) {
             let rule = self.inputs.rule(constraints.binding_rule());
             return Some(format!(
@@ -536,15 +603,18 @@ impl<'a> Explainer<'a> {
             return Some(format!("{place}: not read in recent epochs, so no tier saves time{views}{hard}{condition}"));
         }
         let reads = reads_text(&expected);
-        let other = self.tier_named(runner_up);
-        let up = other < planned;
-        let upper = other.min(planned);
-        let faster = self.name(upper);
-        let slower = self.name(other.max(planned));
+        let is_runner_up = |place: &Place| self.place_name(segment, *place) == *runner_up;
+        let other = self.places(segment).into_iter().find(is_runner_up).unwrap_or(Place::plain(self.inputs.home()));
+        let up = other < planned_place;
+        let upper = other.min(planned_place);
+        let faster = self.place_name(segment, upper);
+        let slower = self.place_name(segment, other.max(planned_place));
         let price = match explanation.price_ns_per_byte {
             price if price > 0.0 => format!("its room costs {} ns per byte", figure(price)),
-            _ if up && self.free_bytes(upper) < segment.charged_on(upper) => format!("{faster} is full"),
-            _ => format!("{faster} has room"),
+            _ if up && self.free_bytes(upper.tier) < segment.charged_at(upper) => {
+                format!("{} is full", self.name(upper.tier))
+            }
+            _ => format!("{} has room", self.name(upper.tier)),
         };
         let worth = format!(
             "{faster} {} {} an epoch against {slower}, {} ns per byte; {price}",

@@ -4,7 +4,8 @@
 use terrace_model::{Error, Result, TierId, TierKind};
 
 use super::cost::TierCost;
-use super::epoch::{Inputs, TierInput};
+use super::epoch::{Inputs, SegmentInput, TierInput};
+use super::form_cost::FormCost;
 use super::format::bytes;
 use super::reserved::reserve;
 use super::survey::{ByteWeights, SurveyOptions, survey, tier_names};
@@ -26,8 +27,12 @@ impl Feasibility {
         let tiers = tier_names(host).into_iter().zip(budgets).zip(kinds);
         let tiers =
             tiers.map(|((name, budget_bytes), kind)| TierInput { name, budget_bytes, cost: TierCost::typical(kind) });
-        let options =
-            SurveyOptions { payback_epochs: 1.0, weights: ByteWeights { rates: None, form: host.form() }, paused: 0 };
+        let options = SurveyOptions {
+            payback_epochs: 1.0,
+            weights: ByteWeights { rates: None, form: host.form() },
+            paused: 0,
+            form_cost: FormCost::TYPICAL,
+        };
         let (mut inputs, _) = survey(host, tables, tiers.collect(), options, &|_| SegmentHeat::default());
         let home = inputs.home();
         inputs.segments.retain(|segment| segment.constraints.needs_memory(home));
@@ -72,7 +77,7 @@ impl Feasibility {
         let before = now.homeless_bytes();
         if homeless > before {
             let budgets: u64 = self.inputs.tiers.iter().filter_map(|tier| tier.budget_bytes).sum();
-            let need: u64 = self.inputs.segments.iter().map(|segment| segment.bytes).sum();
+            let need: u64 = self.inputs.segments.iter().map(SegmentInput::least_bytes).sum();
             return Err(Error::Invalid(format!(
                 "placement rules keep {} off {}, the budgets of the other tiers are {} and have no room for {} of it",
                 bytes(need),
@@ -90,7 +95,7 @@ impl Feasibility {
 
     /// Bytes that rules keep in memory and that do not fit the budgets.
     pub fn homeless_bytes(&self) -> u64 {
-        let given_way = reserve(&self.inputs, |_, tier| f64::from(tier.0)).given_way;
-        given_way.iter().filter_map(|at| self.inputs.segments.get(*at)).map(|segment| segment.bytes).sum()
+        let given_way = reserve(&self.inputs, |_, place| f64::from(place.tier.0)).given_way;
+        given_way.iter().filter_map(|at| self.inputs.segments.get(*at)).map(SegmentInput::least_bytes).sum()
     }
 }

@@ -5,7 +5,7 @@
 //! a single window.
 //!
 //! ```text
-//!   work(placement)  = fixed + (reading + decompressing + slower memory) / partitions         cores
+//!   work(placement)  = fixed + (reading + decompressing + unpacking + slower memory) / partitions     cores
 //!   reads(placement) = latency + time of the reads from home                             device, kept busy
 //!   span(placement)  = max(work, reads) + min(work, reads) / windows        windows = bytes / depth of the device
 //!   time(placement)  = measured + sum over scans of (span(placement) - span(as it was))
@@ -23,10 +23,12 @@ use std::collections::HashMap;
 
 use terrace_model::{ColumnId, MAX_TIERS, Pattern, TableId, TierId};
 use terrace_storage::io::Depth;
+use terrace_storage::tier::codec::Form;
 
 use super::calibrate::Calibration;
 use super::cost::{Extent, TierCost, share_read};
-use super::epoch::{Inputs, SegmentInput, extent};
+use super::epoch::{Inputs, SegmentInput, reads_us};
+use super::place::Place;
 use super::workload::{ScanProfile, StatementProfile, Workload};
 use crate::heat::decay::SegmentHeat;
 
@@ -78,10 +80,13 @@ struct SegmentReads {
     device_bytes: f64,
     /// Time of the device for them, in microseconds.
     device_us: f64,
-    /// Work of a core to read, check and decompress these bytes, in microseconds.
+    /// Work of a core to read and check these bytes, and to decompress or unpack them, in microseconds.
     home_work_us: f64,
-    /// Additional time on each memory tier compared with the fastest one, in microseconds.
-    slower_us: [f64; MAX_TIERS],
+    /// Additional time on each memory tier compared with the fastest one, in microseconds: in the plain form, and in the packed
+    /// one.
+    slower_us: [[f64; 2]; MAX_TIERS],
+    /// The same in the form that the segment usually has there.
+    usual_us: [f64; MAX_TIERS],
 }
 
 /// Cost of one read of a segment of a column, on average under a placement.
@@ -99,7 +104,7 @@ struct ColumnSums {
     home_work_us: f64,
     device_bytes: f64,
     device_us: f64,
-    slower_us: [f64; MAX_TIERS],
+    usual_us: [f64; MAX_TIERS],
 }
 
 /// A statement prepared for forecasts.
@@ -220,22 +225,24 @@ impl Forecast {
         work_us.max(reads_us) + work_us.min(reads_us) / windows
     }
 
-    /// The time of each statement, in microseconds, with each segment on the tier in `placed`.
-    pub(super) fn times_us(&self, placed: &[TierId]) -> Vec<f64> {
+    /// The time of each statement, in microseconds, with each segment at its place in `placed`.
+    pub(super) fn times_us(&self, placed: &[Place]) -> Vec<f64> {
         let mut per_read = vec![PerRead::default(); self.columns.len()];
-        for (segment, tier) in self.segments.iter().zip(placed) {
+        for (segment, place) in self.segments.iter().zip(placed) {
             let (Some(column), Some(sums)) =
                 (per_read.get_mut(segment.column as usize), self.columns.get(segment.column as usize))
             else {
                 continue;
             };
             let reads = sums.reads.max(f64::MIN_POSITIVE);
-            if *tier == self.home {
+            if place.tier == self.home {
                 column.device_bytes += segment.device_bytes / reads;
                 column.device_us += segment.device_us / reads;
                 column.work_us += segment.home_work_us / reads;
             } else {
-                column.work_us += segment.slower_us.get(usize::from(tier.0)).copied().unwrap_or(0.0) / reads;
+                let [plain, packed] = segment.slower_us.get(usize::from(place.tier.0)).copied().unwrap_or_default();
+                let slower_us = if place.form == Form::Plain { plain } else { packed };
+                column.work_us += slower_us / reads;
             }
         }
         let change_us = |scan: &Scan| {
@@ -264,7 +271,7 @@ impl ColumnSums {
         self.home_work_us += reads.home_work_us;
         self.device_bytes += reads.device_bytes;
         self.device_us += reads.device_us;
-        for (sum, us) in self.slower_us.iter_mut().zip(reads.slower_us) {
+        for (sum, us) in self.usual_us.iter_mut().zip(reads.usual_us) {
             *sum += us;
         }
     }
@@ -281,7 +288,7 @@ impl ColumnSums {
     fn work_us(&self, tier: TierId, home: TierId) -> f64 {
         let sum = match tier == home {
             true => self.home_work_us,
-            false => self.slower_us.get(usize::from(tier.0)).copied().unwrap_or(0.0),
+            false => self.usual_us.get(usize::from(tier.0)).copied().unwrap_or(0.0),
         };
         sum / self.reads.max(f64::MIN_POSITIVE)
     }
@@ -312,16 +319,20 @@ fn segment_reads(
     // The bytes that planning adds to those of a compressed column stand for the time to decompress it.
     let decompression_us = segment.home_bytes.saturating_sub(stored) as f64 / device.bytes_per_us.max(1e-3);
     let share = if stored > 0 { device_bytes / stored as f64 } else { 0.0 };
-    let mut slower_us = [0.0; MAX_TIERS];
-    let on = |id: usize| {
-        let tier = inputs.tiers.get(id);
-        tier.map_or(0.0, |tier| tier.cost.expected_us(&heat, extent(inputs, segment, id)))
-    };
-    for (id, slot) in slower_us.iter_mut().enumerate().take(usize::from(inputs.home().0)) {
-        *slot = (on(id) - on(0)).max(0.0);
+    let mut slower_us = [[0.0; 2]; MAX_TIERS];
+    let mut usual_us = [0.0; MAX_TIERS];
+    let at = |place: Place| reads_us(inputs, segment, &heat, place);
+    // Work at home is counted from zero, and so is that of a packed copy, also where the segment may have no plain one.
+    let least_us = Form::ALL.map(|form| at(Place { tier: TierId(0), form })).into_iter().fold(f64::INFINITY, f64::min);
+    let memory = (0..inputs.home().0).map(TierId);
+    for ((tier, forms), usual) in memory.zip(&mut slower_us).zip(&mut usual_us) {
+        *forms = Form::ALL.map(|form| (at(Place { tier, form }) - least_us).max(0.0));
+        *usual = (at(segment.usual_place(tier)) - least_us).max(0.0);
     }
-    let home_work_us = share * decompression_us + device_bytes * device.work_us_per_byte;
-    SegmentReads { column, reads, device_bytes, device_us, home_work_us, slower_us }
+    let unpacking_us =
+        segment.packed_at_home.map_or(0.0, |values| inputs.form_cost.unpacking_us(&heat, segment.rows, values));
+    let home_work_us = share * decompression_us + unpacking_us + device_bytes * device.work_us_per_byte;
+    SegmentReads { column, reads, device_bytes, device_us, home_work_us, slower_us, usual_us }
 }
 
 #[cfg(test)]

@@ -23,7 +23,7 @@ fn remove_frozen(inputs: &mut Inputs, origins: &mut Vec<Origin>, movable: &[bool
     let is_movable = |at: usize| movable.get(at).copied().unwrap_or(true);
     for (_, segment) in inputs.segments.iter().enumerate().filter(|(at, _)| !is_movable(*at)) {
         if let Some(sum) = frozen_bytes.get_mut(usize::from(segment.current.0)) {
-            *sum += segment.charged_on(segment.current);
+            *sum += segment.charged_at(segment.place());
         }
     }
     for (tier, frozen) in inputs.tiers.iter_mut().zip(&frozen_bytes) {
@@ -141,8 +141,8 @@ impl PreparedPlan {
     fn relocation(&self, planned: &PlannedMove, tables: &[TableSnapshot]) -> Option<Relocation> {
         let origin = self.origins.get(planned.segment)?;
         let chunk = Arc::clone(&tables.get(origin.table as usize)?.chunks.get(origin.chunk as usize)?.chunk);
-        let form = self.inputs.segments.get(planned.segment)?.form;
-        Some(Relocation { chunk, column: origin.column as usize, from: planned.from, to: planned.to, form })
+        let PlannedMove { from, to, to_form: form, .. } = *planned;
+        Some(Relocation { chunk, column: origin.column as usize, from, to, form })
     }
 
     /// The row of the log for a planned move, without its number.
@@ -154,6 +154,7 @@ impl PreparedPlan {
         explainer: &Explainer<'_>,
     ) -> Option<MoveRecord> {
         let tier = |id: TierId| explainer.name(id).to_owned();
+        let home = self.inputs.home();
         let names = self.names(tables, planned.segment)?;
         let explanation = explainer.explain(planned.segment)?;
         Some(MoveRecord {
@@ -165,6 +166,8 @@ impl PreparedPlan {
             column: names.column.into_owned(),
             from: tier(planned.from),
             to: tier(planned.to),
+            from_form: (planned.from < home).then_some(planned.from_form),
+            to_form: (planned.to < home).then_some(planned.to_form),
             segments: 1,
             bytes: planned.bytes,
             benefit_us: planned.benefit_us,

@@ -5,7 +5,8 @@
 //! when a plan would demote it, and a demoted one counts that much cooler when a plan would promote it. It moves back
 //! early only if the ratio of its heat to the price of room changed by that factor, whichever of the two changed. Once the
 //! heat of the segment itself did so in the direction of the reversal, or budgets or rules changed, it is free. A further
-//! move in the same direction is always free.
+//! move in the same direction is always free. On one tier, a copy that becomes plain counts as promoted, and one that is
+//! packed as demoted.
 //!
 //! The history is saved with each epoch. After a restart all segments are at home: promoted ones may return to memory, and
 //! demoted ones are still held back.
@@ -13,10 +14,11 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use terrace_model::{Result, TierId};
+use terrace_model::Result;
 use terrace_storage::catalog::records::{decode, encode};
 
 use super::epoch::{Inputs, SegmentInput, reading_us};
+use super::place::Place;
 use super::views::ViewInput;
 use crate::heat::SegmentKey;
 
@@ -45,9 +47,9 @@ impl HysteresisOptions {
 /// Direction of a move.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Direction {
-    /// To a faster tier: the segment should not be demoted.
+    /// To a place where it is read faster: the segment should not be demoted.
     Rose,
-    /// To a slower tier: the segment should not be promoted.
+    /// To a place where it is read slower: the segment should not be promoted.
     Sank,
 }
 
@@ -68,14 +70,14 @@ impl Hysteresis {
     }
 }
 
-/// The penalty for `segment` to move back to `tier`, where its reads take `change_us` longer per epoch than where it lies;
+/// The penalty for `segment` to move back to `place`, where its reads take `change_us` longer per epoch than where it lies;
 /// 0 for a move that is no reversal.
-pub(super) fn reversal_us(segment: &SegmentInput, tier: TierId, change_us: f64) -> f64 {
+pub(super) fn reversal_us(segment: &SegmentInput, place: Place, change_us: f64) -> f64 {
     let Some(Hysteresis { direction, factor }) = segment.hysteresis else { return 0.0 };
     let factor = f64::from(factor);
     match direction {
-        Direction::Rose if tier > segment.current => change_us.max(0.0) * (factor - 1.0),
-        Direction::Sank if tier < segment.current => (-change_us).max(0.0) * (1.0 - 1.0 / factor),
+        Direction::Rose if place > segment.place() => change_us.max(0.0) * (factor - 1.0),
+        Direction::Sank if place < segment.place() => (-change_us).max(0.0) * (1.0 - 1.0 / factor),
         _ => 0.0,
     }
 }
@@ -168,7 +170,7 @@ impl MoveHistory {
         inputs: &Inputs,
         basis: &BudgetsAndRules,
         epoch: u64,
-        done: impl Iterator<Item = (usize, TierId)>,
+        done: impl Iterator<Item = (usize, Place)>,
     ) {
         let options = self.options;
         let saved = &mut self.saved;
@@ -179,7 +181,7 @@ impl MoveHistory {
         saved.recent.retain(|_, recent| options.is_recent(recent.epoch, epoch));
         for (at, to) in done {
             let Some(segment) = inputs.segments.get(at) else { continue };
-            let direction = if to < segment.current { Direction::Rose } else { Direction::Sank };
+            let direction = if to < segment.place() { Direction::Rose } else { Direction::Sank };
             saved.recent.insert(segment.key, RecentMove { epoch, direction, heat_us: heat_us(inputs, segment) });
         }
     }
@@ -187,7 +189,7 @@ impl MoveHistory {
 
 /// Reading time of a segment from home, in microseconds per epoch.
 fn heat_us(inputs: &Inputs, segment: &SegmentInput) -> f64 {
-    reading_us(inputs, segment, inputs.home())
+    reading_us(inputs, segment, Place::plain(inputs.home()))
 }
 
 #[cfg(test)]

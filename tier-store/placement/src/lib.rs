@@ -1,4 +1,4 @@
-//! Placement: decides on which tier each segment should lie, and runs the loop that moves it there.
+//! Placement: decides on which tier each segment should lie, in which form, and runs the loop that moves it there.
 //!
 //! ```text
 //!   counters -> heat -> epoch::plan (cost x heat, solver) -> moves with reasons -> migrate -> report and log
@@ -14,6 +14,9 @@
 //! - [`heat`]: decayed differences of the access counters
 //! - [`survey`]: collects the segments and tiers that a plan weighs
 //! - [`cost`]: the cost model, expected time of accesses on a tier
+//! - [`form_cost`]: the cost of the packed form of a copy
+//! - [`place`]: the tier and the form of a copy
+//! - [`form_tiers`]: the tiers on which a segment may have each form
 //! - [`calibrate`]: measures the cost profiles of tiers
 //! - [`active_calibration`]: the calibration in use, saved and corrected
 //! - [`correction`]: corrects the cost of the home by the reads of scans
@@ -58,6 +61,7 @@
 //! - [`explain`]: explains the place of a segment, and what would change it
 //! - [`condition_search`]: confirms these conditions by planning again
 //! - [`query_cost`]: the cost of a statement's reads
+//! - [`comparison`]: compares policies and forms by the times they are expected to make
 //! - [`advice`]: requests to the advisor and its answers
 //! - [`advisor`]: predicts the effect of other budgets
 //! - [`forecast`]: forecasts the time of statements with another placement
@@ -68,6 +72,7 @@ mod active_calibration;
 pub mod advice;
 mod advisor;
 pub mod calibrate;
+pub mod comparison;
 mod condition_search;
 pub mod constraints;
 mod control;
@@ -81,6 +86,8 @@ mod expected_reads;
 pub mod explain;
 pub mod feasibility;
 mod forecast;
+mod form_cost;
+mod form_tiers;
 mod format;
 mod frozen;
 pub mod heat;
@@ -91,6 +98,7 @@ pub mod merge;
 pub mod metrics;
 mod mover;
 pub mod order;
+mod place;
 mod planner;
 pub mod policy;
 pub mod pressure;
@@ -116,10 +124,13 @@ pub use correction::{Correction, HomeReads};
 pub use cost::{Extent, PatternCost, TierCost};
 pub use expected_reads::{ExpectedRead, ExpectedReadSource};
 pub use explain::{Basis, Condition, Explanation, Lever, TierOption};
+pub use form_cost::{FormCost, PackedValues};
+pub use form_tiers::FormTiers;
 pub use hysteresis::HysteresisOptions;
 pub use merge::{MergeKind, MergeOptions};
 pub use metrics::TieringMetrics;
 pub use order::{Order, OrderOutcome, OrderReport, Scope};
+pub use place::Place;
 pub use policy::PolicyKind;
 pub use pressure::Pressure;
 pub use query_cost::{QueryCost, ReadPart};
@@ -130,6 +141,8 @@ pub use tiering::{EpochRequest, TableSnapshot, Tiering, TieringHost, TieringOpti
 pub use views::{ViewInfluence, ViewInput};
 pub use workload::{ColumnReads, ScanProfile, StatementProfile, Workload};
 
+#[cfg(test)]
+mod form_tests;
 #[cfg(test)]
 mod testing;
 #[cfg(test)]

@@ -11,20 +11,28 @@ use std::sync::{Arc, Weak};
 
 use terrace_model::TierIndex;
 use terrace_storage::heat::PatternCounts;
-use terrace_storage::table::Segment;
+use terrace_storage::table::{Resident, Segment};
+use terrace_storage::tier::codec::Form;
 
-use super::cost::{Extent, TierCost};
+use super::form_cost::PlaceCost;
 use super::record::{EpochRecord, MoveRecord};
 use crate::heat::decay::SegmentHeat;
 
 /// Largest number of moves watched at a time.
 const MOST: usize = 100_000;
 
-/// Cost of a tier, and the size of a segment on it.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct PricedExtent {
-    pub(super) cost: TierCost,
-    pub(super) extent: Extent,
+/// The memory tier on which a copy lies, and its form.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct WatchedCopy {
+    tier: TierIndex,
+    form: Form,
+}
+
+impl WatchedCopy {
+    /// That of a copy.
+    pub(super) fn new(copy: &Resident) -> Self {
+        Self { tier: copy.tier.clone(), form: copy.column.form() }
+    }
 }
 
 /// A move under measurement.
@@ -32,10 +40,10 @@ pub(super) struct PricedExtent {
 struct WatchedMove {
     record: MoveRecord,
     segment: Weak<Segment>,
-    /// The memory tier to which it moved; `None`: the home.
-    at: Option<TierIndex>,
-    from: PricedExtent,
-    to: PricedExtent,
+    /// Its copy after the move; `None`: it is at home.
+    at: Option<WatchedCopy>,
+    from: PlaceCost,
+    to: PlaceCost,
     /// Counters of the segment at the time of the move.
     base: PatternCounts,
 }
@@ -44,10 +52,10 @@ struct WatchedMove {
 pub(super) struct DoneMove<'a> {
     pub(super) record: &'a MoveRecord,
     pub(super) segment: &'a Arc<Segment>,
-    /// The memory tier to which it moved; `None`: the home.
-    pub(super) at: Option<TierIndex>,
-    pub(super) from: PricedExtent,
-    pub(super) to: PricedExtent,
+    /// Its copy after the move; `None`: it is at home.
+    pub(super) at: Option<WatchedCopy>,
+    pub(super) from: PlaceCost,
+    pub(super) to: PlaceCost,
 }
 
 /// Moves under measurement, by epoch.
@@ -118,7 +126,7 @@ impl WatchedMove {
     /// Updates the measurement after one more epoch, or ends it where the segment has moved on.
     fn advance(&mut self) {
         let Some(segment) = self.segment.upgrade() else { return };
-        if segment.resident.load().as_ref().map(|resident| &resident.tier) != self.at.as_ref() {
+        if segment.resident.load().as_ref().map(|copy| WatchedCopy::new(copy)) != self.at {
             self.segment = Weak::new();
             return;
         }
@@ -133,7 +141,6 @@ impl WatchedMove {
         for (sum, (now, base)) in heat.values.iter_mut().zip(now.values.iter().zip(self.base.values)) {
             *sum = now.wrapping_sub(base) as f32 / epochs;
         }
-        let us = |priced: &PricedExtent| priced.cost.expected_us(&heat, priced.extent);
-        self.record.measured_us = Some(us(&self.from) - us(&self.to));
+        self.record.measured_us = Some(self.from.reads_us(&heat) - self.to.reads_us(&heat));
     }
 }

@@ -120,6 +120,7 @@ pub(super) fn in_scope(
         tier: String::new(),
         columns: scope.columns.clone(),
         rows: scope.rows.clone(),
+        form: None,
     };
     let rules = Rules::default().with(scope_as_rule, 0).0;
     let scopes = scopes(&rules, &tier_names(host), &table.chunks, &table.statistics);
@@ -400,6 +401,9 @@ impl<'a> ResolvedOrder<'a> {
                 (_, Some(moved)) if !moved.is_done() => {
                     format!("not moved: {}", moved.record.why.as_deref().unwrap_or("cancelled"))
                 }
+                (_, Some(moved)) if moved.planned.from == moved.planned.to => {
+                    format!("stays on {}, now {}", moved.record.to, moved.planned.to_form)
+                }
                 (Instruction::MoveTo(tier), Some(_)) if explainer.placed(at) == *tier => {
                     format!("moved to {}", explainer.name(*tier))
                 }
@@ -423,7 +427,7 @@ impl<'a> ResolvedOrder<'a> {
                 (Instruction::Newer, None) => "not moved: newer than the epoch".to_owned(),
             };
             debug_assert!(prepared.names(tables, at).is_some());
-            count(what, 1, segment.bytes);
+            count(what, 1, moved.map_or_else(|| segment.image_bytes(segment.form), |moved| moved.planned.bytes));
         }
         if self.lost_segments > 0 {
             count("no longer exists: dropped, deleted or compacted since".to_owned(), self.lost_segments, 0);

@@ -3,18 +3,18 @@
 use std::sync::{Arc, Weak};
 
 use terrace_model::clock::Clock;
-use terrace_model::{Result, TableId, TierId, TierKind};
+use terrace_model::{Result, TableId, TierKind};
 use terrace_storage::tier::MemoryTier;
 
 use super::active_calibration::ActiveCalibration;
 use super::calibrate::Calibration;
-use super::epoch::{EpochPlan, Inputs, TierInput, extent};
+use super::epoch::{EpochPlan, Inputs, TierInput, place_cost};
 use super::epoch_draft::{EpochDraft, Move};
 use super::expected_reads::ExpectedReadSources;
 use super::frozen::PreparedPlan;
 use super::hysteresis::{BudgetsAndRules, MoveHistory};
 use super::lock_order::{OrderedMutex, OrderedReadGuard, OrderedRwLock, Rank};
-use super::measure::{DoneMove, Measuring, PricedExtent};
+use super::measure::{DoneMove, Measuring, WatchedCopy};
 use super::metrics::TieringMetrics;
 use super::policy::{Policy, PolicyKind};
 use super::pressure;
@@ -168,6 +168,7 @@ impl Planner {
             payback_epochs: self.options.payback_epochs,
             weights: ByteWeights { rates: calibration.rates(), form: host.form() },
             paused: tier_mask(tiers.iter().map(|tier| is_paused(&tier.name))),
+            form_cost: calibration.form_cost(),
         };
         // Before the lock of the heat is taken, because the view source may take a while to answer.
         let views = self.views();
@@ -247,7 +248,7 @@ impl Planner {
         // Evictions under memory pressure are not recorded, so hysteresis does not keep these segments from returning.
         if request.reason != pressure::TRIGGER {
             let done = draft.moves.iter().filter(|moved| moved.is_done());
-            let moved = done.map(|moved| (moved.planned.segment, moved.planned.to));
+            let moved = done.map(|moved| (moved.planned.segment, moved.planned.to_place()));
             self.move_history.lock().record(&prepared.inputs, &prepared.basis, draft.epoch.id, moved);
         }
         self.watch(draft, &prepared.inputs);
@@ -260,13 +261,11 @@ impl Planner {
         for Move { planned, relocation, record } in draft.moves.iter().filter(|moved| moved.is_done()) {
             let segment = relocation.chunk.segments.get(relocation.column);
             let (Some(segment), Some(input)) = (segment, inputs.segments.get(planned.segment)) else { continue };
-            let on = |id: TierId| {
-                let id = usize::from(id.0);
-                Some(PricedExtent { cost: inputs.tiers.get(id)?.cost, extent: extent(inputs, input, id) })
-            };
-            let (Some(from), Some(to)) = (on(relocation.from), on(relocation.to)) else { continue };
-            let resident_tier = segment.resident.load().as_ref().map(|resident| resident.tier.clone());
-            let at = resident_tier.filter(|_| relocation.to != home);
+            let at_place = |place| place_cost(inputs, input, place);
+            let (from, to) = (at_place(planned.from_place()), at_place(planned.to_place()));
+            let (Some(from), Some(to)) = (from, to) else { continue };
+            let copy = segment.resident.load().as_ref().map(|resident| WatchedCopy::new(resident));
+            let at = copy.filter(|_| relocation.to != home);
             watches.push(DoneMove { record, segment, at, from, to });
         }
         self.measuring.lock().begin(&draft.epoch, watches.into_iter());

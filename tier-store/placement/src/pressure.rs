@@ -23,11 +23,12 @@ use parking_lot::Condvar;
 use terrace_model::{Account, Error, Result, TierId, TierIndex, TierKind, TieringMode};
 
 use super::controller::Interruptible;
-use super::epoch::{EpochPlan, Inputs, PlannedMove, SegmentInput, TierInput, reading_us};
+use super::epoch::{EpochPlan, Inputs, PlannedMove, SegmentInput, TierInput, planned_move, reading_us};
 use super::epoch_draft::{Decision, EpochDraft, Move};
 use super::format::{bytes, figure, over_budget};
 use super::frozen::{MovableInputs, PreparedPlan, origin_table};
 use super::lock_order::{OrderedMutex, Rank};
+use super::place::Place;
 use super::policy::PolicyKind;
 use super::record::{EpochReport, TierPrice};
 use super::shared::Shared;
@@ -341,7 +342,7 @@ impl Shared {
             inputs.segments.iter().enumerate().map(|(at, segment)| may_leave(at, segment)).collect();
         // Copies that left the tier free their bytes when their readers end: only segments that are on it count.
         let resident_bytes: u64 =
-            inputs.segments.iter().filter(|s| s.current == tier).map(|s| s.charged_on(tier)).sum();
+            inputs.segments.iter().filter(|s| s.current == tier).map(|s| s.charged_at(s.place())).sum();
         let lacking_bytes = (resident_bytes.min(account.used_bytes()) + wanted_bytes).saturating_sub(budget);
         let movable = MovableInputs::new(inputs, origins, basis, &movable);
         let why = |over| match need {
@@ -450,7 +451,7 @@ fn plan_eviction(inputs: &Inputs, tier: TierId, lacking_bytes: u64, why: &dyn Fn
         .map(|(place, (at, segment))| {
             let last_use = place as f64 / count as f64;
             // Every segment has all its bytes at home, so nothing has to be written.
-            Victim { cost: eviction_cost(0, segment.charged_on(tier), last_use), place, at, segment }
+            Victim { cost: eviction_cost(0, segment.charged_at(segment.place()), last_use), place, at, segment }
         })
         .collect();
     // Of two that cost the same, the less recently used one goes first.
@@ -464,47 +465,43 @@ fn plan_eviction(inputs: &Inputs, tier: TierId, lacking_bytes: u64, why: &dyn Fn
         }
         // If so many bytes fewer were lacking, the victims before it would free enough.
         let less = lacking_bytes - freed;
-        freed += victim.segment.charged_on(tier);
+        freed += victim.segment.charged_at(victim.segment.place());
         chosen.push((victim, less));
     }
     // Small segments that were used lately cost little, but free little: the last victim may free enough without them. So
     // the most recently used ones stay where the others suffice.
     chosen.sort_by_key(|(victim, _)| std::cmp::Reverse(victim.place));
     chosen.retain(|(victim, _)| {
-        let charged = victim.segment.charged_on(tier);
+        let charged = victim.segment.charged_at(victim.segment.place());
         let is_needed = freed < lacking_bytes + charged;
         freed -= if is_needed { 0 } else { charged };
         is_needed
     });
     chosen.sort_by(|(a, _), (b, _)| by_cost(a, b));
     let spare_bytes = chosen.iter().map(|(victim, less)| (victim.at, *less)).collect();
-    let home = inputs.home();
     let planned = |Victim { cost, place, at, segment }: Victim<'_>| {
-        let benefit_us = reading_us(inputs, segment, tier) - reading_us(inputs, segment, home);
+        let from = segment.place();
+        let to = Place::plain(inputs.home());
+        let benefit_us = reading_us(inputs, segment, from) - reading_us(inputs, segment, to);
         PlannedMove {
-            segment: at,
-            from: tier,
-            to: home,
-            bytes: segment.bytes,
-            benefit_us,
-            benefit_ns_per_byte: benefit_us * 1e3 / segment.bytes.max(1) as f64,
             reason: format!(
                 "{TRIGGER}: {}; its eviction cost {} is among the lowest: no bytes to write, {LATENCY_FACTOR} of {} by its \
                  position in the order of last use, {place} of {count}",
                 why(lacking_bytes),
                 figure(cost),
-                bytes(segment.charged_on(tier)),
+                bytes(segment.charged_at(from)),
             ),
+            ..planned_move(inputs, at, segment, [from, to], benefit_us)
         }
     };
     let moves: Vec<PlannedMove> = chosen.into_iter().map(|(victim, _)| planned(victim)).collect();
-    let before_us: f64 = inputs.segments.iter().map(|segment| reading_us(inputs, segment, tier)).sum();
+    let before_us: f64 = inputs.segments.iter().map(|segment| reading_us(inputs, segment, segment.place())).sum();
     let after_us = before_us - moves.iter().map(|planned| planned.benefit_us).sum::<f64>();
     let evicted_bytes: u64 =
-        moves.iter().filter_map(|m| inputs.segments.get(m.segment)).map(|s| s.charged_on(tier)).sum();
+        moves.iter().filter_map(|m| inputs.segments.get(m.segment)).map(|s| s.charged_at(s.place())).sum();
     let price = |(id, tier_input): (u8, &TierInput)| {
         let on = |segment: &&SegmentInput| segment.current == TierId(id);
-        let before_bytes = inputs.segments.iter().filter(on).map(|s| s.charged_on(TierId(id))).sum();
+        let before_bytes = inputs.segments.iter().filter(on).map(|s| s.charged_at(s.place())).sum();
         let moved_bytes = if TierId(id) == tier { evicted_bytes } else { 0 };
         Some(TierPrice {
             tier: tier_input.name.clone(),

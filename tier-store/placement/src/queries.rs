@@ -198,6 +198,7 @@ impl Tiering {
             (Some(_), ..) => Some("placement is frozen; after UNFREEZE PLACEMENT".to_owned()),
             (None, TieringMode::Auto, TieringMode::Auto) => match self.shared.planner.policy().kind() {
                 PolicyKind::Optimal => None,
+                other if other.uses_costs() => Some(format!("policy {} weighs these costs otherwise", other.name())),
                 other => Some(format!("policy {} decides and does not use these costs", other.name())),
             },
             (None, TieringMode::Auto, mode) => {
@@ -246,7 +247,7 @@ fn never_read(inputs: &Inputs, origins: &[Origin], tables: &[TableSnapshot]) -> 
         let known = columns.entry((origin.table, origin.column)).or_default();
         known.is_read |= segment.heat.total() > 0.0 || segment.heat.idle_epochs.is_some();
         known.bytes += segment.stored_bytes;
-        known.memory_bytes += if segment.current == inputs.home() { 0 } else { segment.bytes };
+        known.memory_bytes += if segment.current == inputs.home() { 0 } else { segment.image_bytes(segment.form) };
     }
     let unread = columns.into_iter().filter(|(_, known)| !known.is_read).filter_map(|((table, column), known)| {
         let table = tables.get(table as usize)?;

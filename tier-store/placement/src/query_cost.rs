@@ -6,10 +6,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Serialize;
 use terrace_model::{Result, TierId};
 
-use super::epoch::{EpochPlan, Inputs, plan, read_bytes};
+use super::epoch::{EpochPlan, Inputs, plan, read_bytes, reads_us};
 use super::explain::Explainer;
 use super::format::{bytes, figure, time};
+use super::place::Place;
 use super::solver::Effort;
+use crate::heat::decay::SegmentHeat;
 
 /// Segments of one column on one tier that a statement would read.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -95,15 +97,16 @@ pub(super) fn query_cost(
             fast_us: 0.0,
             planned_bytes: BTreeMap::new(),
         });
-        let on = |id: usize| (id, read_bytes(inputs, segment, id));
-        let sweep = |(id, bytes): (usize, u64)| inputs.tiers.get(id).map_or(0.0, |tier| tier.cost.sweep_us(bytes));
+        let scan = SegmentHeat::full_scan(segment.rows);
+        let scan_us = |place: Place| reads_us(inputs, segment, &scan, place);
         part.chunks += 1;
-        part.bytes += on(usize::from(segment.current.0)).1;
-        part.read_us += sweep(on(usize::from(segment.current.0)));
-        part.fast_us += sweep(on(0));
-        let placed = explainer.placed(*at);
-        let bytes = if placed == home { segment.stored_bytes } else { segment.bytes };
-        *part.planned_bytes.entry(explainer.name(placed).to_owned()).or_default() += bytes;
+        part.bytes += read_bytes(inputs, segment, segment.place());
+        part.read_us += scan_us(segment.place());
+        let fast_us = segment.places_on(TierId(0)).map(scan_us).fold(f64::INFINITY, f64::min);
+        part.fast_us += if fast_us.is_finite() { fast_us } else { scan_us(Place::plain(TierId(0))) };
+        let placed = explainer.place(*at);
+        let bytes = if placed.tier == home { segment.stored_bytes } else { segment.image_bytes(placed.form) };
+        *part.planned_bytes.entry(explainer.name(placed.tier).to_owned()).or_default() += bytes;
     }
     let cold = |(_, _, tier): &(&str, &str, TierId)| *tier == home;
     let mut cost = QueryCost {

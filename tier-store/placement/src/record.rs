@@ -1,6 +1,7 @@
 //! Records of epochs and moves, as they are logged, listed and explained: with names, not ids.
 
 use serde::{Deserialize, Serialize};
+use terrace_storage::tier::codec::Form;
 
 use super::solver::CERTIFIER;
 
@@ -53,8 +54,17 @@ pub struct MoveRecord {
     pub column: String,
     /// Name of the tier it left.
     pub from: String,
-    /// Name of the tier it goes to.
+    /// Name of the tier it goes to: the same one where only the form of the copy changes.
     pub to: String,
+    /// The form of the copy that it had; absent at home, in rows that sum up several moves, and in records of versions that
+    /// moved no forms.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(nullable = false))]
+    pub from_form: Option<Form>,
+    /// The form of the new copy; absent as `from_form` is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(nullable = false))]
+    pub to_form: Option<Form>,
     /// Number of segments: 1, or more in a row that sums up moves made between epochs; table and column are * then.
     #[serde(default = "one")]
     #[cfg_attr(feature = "openapi", schema(required))]
@@ -123,6 +133,8 @@ impl MoveRecord {
             column: SEVERAL.into(),
             from,
             to,
+            from_form: None,
+            to_form: None,
             segments: 0,
             bytes: 0,
             benefit_us: 0.0,

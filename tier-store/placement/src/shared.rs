@@ -155,7 +155,7 @@ impl Shared {
     /// Counts the segments whose rules the budgets do not allow, and logs a change of their bytes.
     pub(super) fn note_given_way(&self, inputs: &Inputs, plan: &EpochPlan) {
         let segments = plan.given_way.iter().filter_map(|at| inputs.segments.get(*at));
-        let (segments, unmet_bytes) = segments.fold((0, 0), |(n, sum), segment| (n + 1, sum + segment.bytes));
+        let (segments, unmet_bytes) = segments.fold((0, 0), |(n, sum), segment| (n + 1, sum + segment.least_bytes()));
         let before = self.metrics.given_way_bytes.swap(unmet_bytes, Ordering::Relaxed);
         self.metrics.given_way_segments.store(segments, Ordering::Relaxed);
         if unmet_bytes == before {

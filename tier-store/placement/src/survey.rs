@@ -5,10 +5,12 @@ use std::sync::Arc;
 use terrace_model::{ColumnId, MAX_TIERS, TierId};
 use terrace_storage::table::{Chunk, ChunkEntry, Rules, Segment, SegmentHome, TableStatistics};
 use terrace_storage::tier::MemoryTier;
-use terrace_storage::tier::codec::{Form, Part, Rates, decompressed_bytes};
+use terrace_storage::tier::codec::{Form, FormChoice, Part, Rates, decompressed_bytes};
 
-use super::constraints::{PlacementConstraints, ScopeChunk, Scopes, TierMask};
-use super::epoch::{Inputs, SegmentInput, TierInput};
+use super::constraints::{PlacementConstraints, ScopeChunk, Scopes, TierMask, bit};
+use super::epoch::{Inputs, PackedImage, SegmentInput, TierInput};
+use super::form_cost::{FormCost, PackedValues};
+use super::form_tiers::FormTiers;
 use super::tiering::{TableSnapshot, TieringHost};
 use super::views::ViewInfluence;
 use crate::heat::decay::{SegmentHeat, SegmentKey};
@@ -36,6 +38,8 @@ pub(super) struct SurveyOptions {
     pub(super) weights: ByteWeights,
     /// Tiers to and from which moves pause.
     pub(super) paused: TierMask,
+    /// What packing and unpacking cost.
+    pub(super) form_cost: FormCost,
 }
 
 /// How the bytes of segments are weighed.
@@ -43,8 +47,8 @@ pub(super) struct SurveyOptions {
 pub(super) struct ByteWeights {
     /// Rates of the home device and of decompression; `None`: compressed columns are weighed by their stored bytes alone.
     pub(super) rates: Option<Rates>,
-    /// The form of copies in memory.
-    pub(super) form: Form,
+    /// The forms of copies in memory, where no rule names one.
+    pub(super) form: FormChoice,
 }
 
 /// Names of the tiers, fastest first, the home last.
@@ -98,12 +102,16 @@ pub(super) fn survey(
                 if segment.constant.is_some() {
                     continue;
                 }
-                let constraints =
-                    scopes.constraints(position, segment.column).renumbered(|rule| ranks.rank(table, rule));
-                let constraints = constraints.without(closed);
+                let constraints = scopes.constraints(position, segment.column, segment.packed_bytes().is_some());
+                let constraints = constraints.renumbered(|rule| ranks.rank(table, rule)).without(closed);
                 origins.push(Origin { table: table as u32, chunk: position as u32, column: column as u32 });
                 let mut input = segment_input(&memory, heat, options.weights, &entry.chunk, segment, constraints);
                 input.constraints = input.constraints.during_pause(options.paused, input.current, home);
+                // A change of form is a write, which a paused or drained tier does not take.
+                if (options.paused | closed) & bit(input.current) != 0 {
+                    let place = input.place();
+                    input.forms.keep(place);
+                }
                 segments.push(input);
             }
         }
@@ -115,6 +123,7 @@ pub(super) fn survey(
         rules: ranks.texts,
         prices: Vec::new(),
         views: Vec::new(),
+        form_cost: options.form_cost,
     };
     (inputs, origins)
 }
@@ -176,26 +185,63 @@ pub(super) fn segment_input(
 ) -> SegmentInput {
     let key = SegmentKey::for_segment(chunk, segment);
     let home = TierId(memory.len() as u8);
-    let mut charged_bytes = [0; MAX_TIERS];
-    let bytes = segment.bytes_in(weights.form);
-    for (slot, tier) in charged_bytes.iter_mut().zip(memory) {
-        *slot = tier.charged_bytes(bytes as usize);
-    }
+    let bytes = segment.bytes_in(Form::Plain);
+    let copy = segment.resident.load_full();
+    let form = copy.as_ref().map_or(Form::Plain, |copy| copy.column.form());
+    // A packed copy is larger or smaller than it was estimated to be.
+    let packed_bytes = match &copy {
+        Some(copy) if form == Form::Packed => Some(copy.bytes.buffer.len() as u64),
+        _ => segment.packed_bytes(),
+    };
+    // Where neither setting nor rules know the packed form, a plan need not, either.
+    let is_known = weights.form != FormChoice::Plain || form == Form::Packed || names_form(&constraints);
+    let values = || packed_values(&segment.home, chunk.rows, bytes);
+    let packed = packed_bytes.filter(|_| is_known).map(|packed_bytes| PackedImage {
+        bytes: packed_bytes,
+        charged_bytes: charged_bytes(memory, packed_bytes),
+        values: values(),
+    });
     SegmentInput {
         key,
         rows: chunk.rows,
         bytes,
-        form: segment.form(weights.form),
+        form,
+        forms: packed.map_or(FormTiers::PLAIN, |_| FormTiers::new(weights.form, &constraints, memory.len())),
+        packed,
         stored_bytes: segment.home.len,
         home_bytes: home_bytes(&segment.home, weights.rates),
         whole_at_home: !Part::is_possible(&segment.home),
-        charged_bytes,
-        current: segment.resident.load().as_ref().map_or(home, |resident| resident.tier.id()),
+        packed_at_home: segment.home.is_packed().then(values),
+        charged_bytes: charged_bytes(memory, bytes),
+        current: copy.map_or(home, |copy| copy.tier.id()),
         heat: heat(&key),
         constraints,
         hysteresis: None,
         expected_reads: SegmentHeat::default(),
         view: ViewInfluence::default(),
+    }
+}
+
+/// Bytes that an image is charged on each memory tier; 0 beyond them.
+fn charged_bytes(memory: &[Arc<dyn MemoryTier>], bytes: u64) -> [u64; MAX_TIERS] {
+    let mut charged_bytes = [0; MAX_TIERS];
+    for (slot, tier) in charged_bytes.iter_mut().zip(memory) {
+        *slot = tier.charged_bytes(bytes as usize);
+    }
+    charged_bytes
+}
+
+/// True where a rule leaves a segment one form on some tier, or prefers one.
+fn names_form(constraints: &PlacementConstraints) -> bool {
+    constraints.form.is_some() || constraints.preferred_form.is_some()
+}
+
+/// The values of the packed form of a segment, whose plain image has so many bytes.
+fn packed_values(home: &SegmentHome, rows: u32, plain_bytes: u64) -> PackedValues {
+    // Of all columns that have a packed form, only those of texts have views.
+    match home.layout.variadic.is_empty() {
+        true => PackedValues::Numbers { is_narrow: home.wide_bytes > plain_bytes },
+        false => PackedValues::Texts { bytes: plain_bytes.saturating_sub(u64::from(rows) * size_of::<u128>() as u64) },
     }
 }
 

@@ -15,7 +15,7 @@ use terrace_model::units::Size;
 use terrace_model::{Account, Error, Result, TableId, TierId, TieringMode};
 use terrace_storage::migrate::Failing;
 use terrace_storage::table::{ChunkEntry, Rules, TableStatistics};
-use terrace_storage::tier::codec::Form;
+use terrace_storage::tier::codec::FormChoice;
 use terrace_storage::tier::ssd::ReadColumn;
 use terrace_storage::tier::{HomeTier, MemoryTiers};
 
@@ -71,9 +71,9 @@ pub trait TieringHost: Send + Sync {
     fn drop_unpublished(&self, _tier: TierId, _wanted_bytes: u64) -> u64 {
         0
     }
-    /// The form of copies in memory, where a segment has it.
-    fn form(&self) -> Form {
-        Form::Plain
+    /// The forms of copies in memory, where no rule names one.
+    fn form(&self) -> FormChoice {
+        FormChoice::default()
     }
     /// The tier where every segment has its durable bytes; its id follows the last memory tier's.
     fn home(&self) -> &dyn HomeTier;

@@ -21,6 +21,7 @@ use terrace_storage::table::Marked;
 use super::constraints::TierMask;
 use super::epoch::{Inputs, SegmentInput, expected_us};
 use super::format::bytes;
+use super::place::Place;
 use super::survey::Origin;
 use super::tiering::TableSnapshot;
 use crate::heat::ViewUse;
@@ -218,7 +219,7 @@ fn add_expected_reads(
     }
 }
 
-/// Keeps segments off `dram` that do not fit in the budgets of their views.
+/// Keeps segments off `dram` that do not fit in the budgets of their views, in the larger of the forms that they may have.
 fn keep_budgets(inputs: &mut Inputs, members: &[Vec<usize>], dram: TierMask) {
     let Some(fastest) = (dram != 0).then(|| TierId(dram.trailing_zeros() as u8)) else { return };
     let mut left: Vec<Option<u64>> = inputs.views.iter().map(|view| view.budget_bytes).collect();
@@ -236,7 +237,7 @@ fn keep_budgets(inputs: &mut Inputs, members: &[Vec<usize>], dram: TierMask) {
     forced.sort_unstable();
     for at in forced {
         let Some(segment) = inputs.segments.get_mut(at) else { continue };
-        let charged = segment.charged_on(fastest);
+        let charged = segment.most_charged_on(fastest);
         for number in views_of.get(&at).into_iter().flatten() {
             let (Some(view), Some(Some(left))) =
                 (inputs.views.get_mut(*number as usize), left.get_mut(*number as usize))
@@ -253,16 +254,17 @@ fn keep_budgets(inputs: &mut Inputs, members: &[Vec<usize>], dram: TierMask) {
     }
     let worth = |at: &usize| {
         let Some(segment) = inputs.segments.get(*at) else { return 0.0 };
-        let saves_us = expected_us(inputs, segment, inputs.home()) - expected_us(inputs, segment, fastest);
+        let us = |place: Place| expected_us(inputs, segment, place);
+        let saves_us = us(Place::plain(inputs.home())) - us(segment.usual_place(fastest));
         let lies_there = dram.checked_shr(segment.current.0.into()).unwrap_or(0) & 1 == 1;
         let factor = if lies_there { HYSTERESIS } else { 1.0 };
-        saves_us * factor / segment.charged_on(fastest).max(1) as f64
+        saves_us * factor / segment.most_charged_on(fastest).max(1) as f64
     };
     let mut ranked: Vec<(f64, usize)> = order.into_iter().map(|at| (worth(&at), at)).collect();
     ranked.sort_unstable_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
     for (worth, at) in ranked {
         let (Some(segment), Some(numbers)) = (inputs.segments.get_mut(at), views_of.get(&at)) else { continue };
-        let charged = segment.charged_on(fastest);
+        let charged = segment.most_charged_on(fastest);
         let lacks = |number: &&u32| left.get(**number as usize).copied().flatten().is_some_and(|left| charged > left);
         if let Some(number) = numbers.iter().find(lacks) {
             // A segment that gains nothing in DRAM would stay off it in any case: the budget is not the reason.

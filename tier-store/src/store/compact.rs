@@ -28,7 +28,7 @@ use terrace_storage::catalog::Commit;
 use terrace_storage::heat::{Heritage, PatternCounts};
 use terrace_storage::io::Priority;
 use terrace_storage::table::{Arrangement, Chunk, ChunkEntry, Marked, NewChunks, RowMap, Segment, Table, TableVersion};
-use terrace_storage::tier::codec::Form;
+use terrace_storage::tier::codec::{Form, FormChoice};
 use terrace_storage::tier::ssd::Admission;
 
 use super::background::Background;
@@ -106,7 +106,7 @@ impl Core {
     pub(super) fn compact(&self, table: &Arc<Table>, mode: CompactionMode, skip: &HashSet<ChunkId>) -> Option<Attempt> {
         let _compacting = table.lock_compacting();
         let most_bytes = self.delta.limit_bytes() / 4;
-        let packs = self.form == Form::Packed || table.options().file_format() == FileFormat::Packed;
+        let packs = self.form != FormChoice::Plain || table.options().file_format() == FileFormat::Packed;
         let measures = mode == CompactionMode::Thorough && packs;
         let group = pick_group(&table.version(), table, mode, measures, most_bytes, skip)?;
         let chunks = group.iter().map(|c| c.chunk.id).collect();

@@ -17,8 +17,8 @@ use terrace_model::clock::Clock;
 use terrace_model::{Account, Error, FileFormat, Pattern, Result, TableId, TableName, TierId, TierKind};
 use terrace_placement::snapshot::KEPT_SNAPSHOTS;
 use terrace_placement::{
-    Calibration, Control, EpochRecord, EpochReport, HomeReads, MoveRecord, PlacementSnapshot, Pressure, TableSnapshot,
-    TierCost, TierProfile, TierState, TieringHost,
+    Calibration, Control, EpochRecord, EpochReport, HomeReads, MoveRecord, Place, PlacementSnapshot, Pressure,
+    TableSnapshot, TierCost, TierProfile, TierState, TieringHost,
 };
 use terrace_storage::catalog::records::{decode, encode};
 use terrace_storage::catalog::{CALIBRATION_KEY, Catalog, Commit, HYSTERESIS_KEY, Space, TableRecord, key};
@@ -27,7 +27,7 @@ use terrace_storage::io::{BlockIo, Class, ColumnLevels, ReadingStatements, Writi
 use terrace_storage::migrate::Failing;
 use terrace_storage::table::delta::SealRule;
 use terrace_storage::table::{Chunk, ChunkAdmission, FilterPool, IngestMemory, Resident, Table, TableVersion};
-use terrace_storage::tier::codec::{CompressionRule, Form, StoredColumn};
+use terrace_storage::tier::codec::{CompressionRule, Form, FormChoice, StoredColumn};
 use terrace_storage::tier::ssd::{Admission, ColdRead, ReadPurpose};
 use terrace_storage::tier::{Home, HomeTier, MemoryTier, MemoryTiers, codec};
 
@@ -111,8 +111,8 @@ pub struct Core {
     pub(super) pressure: OnceLock<Arc<Pressure>>,
     /// Compression of new files; unset, and so none, until the device is calibrated.
     pub(super) compression_rule: OnceLock<CompressionRule<'static>>,
-    /// The form of copies of new chunks in memory.
-    pub(super) form: Form,
+    /// The forms of copies in memory.
+    pub(super) form: FormChoice,
     /// The format of the files of tables that are created without one.
     pub(super) file_format: FileFormat,
     /// Locked for writing while tables are added or removed and while versions are published.
@@ -177,15 +177,16 @@ impl Core {
         self.compression_rule.get().copied().unwrap_or_default()
     }
 
-    /// Stores a copy of each column of a new chunk on its tier in `tiers`; bits of marks get none. A full budget is
+    /// Stores a copy of each column of a new chunk at its place in `places`; bits of marks get none. A full budget is
     /// normal: the column stays at home.
-    pub(crate) fn admit(&self, chunk: &Chunk, file: &[u8], tiers: &[Option<TierId>]) -> Result<()> {
+    pub(crate) fn admit(&self, chunk: &Chunk, file: &[u8], places: &[Option<Place>]) -> Result<()> {
         let memory = self.memory_tiers.load();
-        for ((segment, field), tier) in chunk.columns().iter().zip(chunk.schema.fields()).zip(tiers) {
-            let Some(tier) = tier.and_then(|id| memory.get(usize::from(id.0))) else { continue };
+        for ((segment, field), place) in chunk.columns().iter().zip(chunk.schema.fields()).zip(places) {
+            let Some(place) = place else { continue };
+            let Some(tier) = memory.get(usize::from(place.tier.0)) else { continue };
             let range = segment.home.offset as usize..(segment.home.offset + segment.home.len) as usize;
             let Some(stored) = file.get(range) else { continue };
-            let form = segment.form(self.form);
+            let form = segment.form(place.form);
             let bytes = segment.bytes_in(form);
             if !tier.has_room(bytes) {
                 tier.account().recall(tier.charged_bytes(bytes as usize));
@@ -437,7 +438,7 @@ impl TieringHost for Core {
         self.unpublished.drop_copies(tier, wanted_bytes)
     }
 
-    fn form(&self) -> Form {
+    fn form(&self) -> FormChoice {
         self.form
     }
 

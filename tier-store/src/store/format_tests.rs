@@ -12,7 +12,7 @@ use rand::{Rng, SeedableRng};
 use terrace_model::{Error, FileFormat};
 use terrace_storage::catalog::testing::{FORMAT_VERSION, damage_pages};
 use terrace_storage::catalog::{CALIBRATION_KEY, Catalog, key};
-use terrace_storage::tier::codec::Form;
+use terrace_storage::tier::codec::FormChoice;
 use terrace_test_support::depth::{by_depth, is_deep};
 
 use super::maintenance_tests::{
@@ -100,12 +100,12 @@ fn chunks_of_an_earlier_version_are_packed_once_they_are_optimized() {
         let batches: Vec<RecordBatch> = chunks.chain(delta).collect();
         concat_batches(&batches[0].schema(), &batches).unwrap()
     };
-    let plain = open(Form::Plain);
+    let plain = open(FormChoice::Plain);
     let before = measured(&plain);
     assert!(before.0 == 0 && before.1 > 4, "{before:?}");
     plain.close().unwrap();
     drop(plain);
-    let packed = open(Form::Packed);
+    let packed = open(FormChoice::Packed);
     let every_type = table(&packed, "every_type");
     let rows = counts(&packed);
     let before = values(&packed);

@@ -364,7 +364,7 @@ pub(crate) fn write_chunk(
     let chunk = Chunk::new(table.id(), id, rows, Arc::clone(table.schema()), written);
     let chunk = chunk.with_added_marks(marks.constants);
     chunk.mark_for_deletion(&core.home);
-    core.admit(&chunk, file, &core.starting_tiers(table, &statistics, rows, origin.parents, tier))?;
+    core.admit(&chunk, file, &core.starting_places(table, &statistics, &chunk, origin.parents, tier))?;
     let chunk = Arc::new(chunk);
     core.unpublished.add(&chunk);
     Ok(SealedChunk { chunk, statistics })

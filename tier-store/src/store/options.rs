@@ -9,7 +9,7 @@ use terrace_model::clock::{Clock, SystemClock};
 use terrace_placement::{Calibration, TieringOptions};
 use terrace_storage::io::{BlockIo, Depth, FileSystem, IoRules, RealFiles};
 use terrace_storage::table::delta::SealRule;
-use terrace_storage::tier::codec::{Compression, CompressionRule, Form, Rates};
+use terrace_storage::tier::codec::{Compression, CompressionRule, FormChoice, Rates};
 use terrace_storage::tier::nvm::{Limiter, NvmBacking};
 use terrace_storage::tier::ssd::ReadGap;
 
@@ -76,8 +76,8 @@ pub struct StoreOptions {
     pub nvm: Option<NvmOptions>,
     /// Limit of the chunk files; `None`: the file system's.
     pub ssd_budget_bytes: Option<u64>,
-    /// The form of copies in memory; a column that has none keeps the plain one.
-    pub form: Form,
+    /// The forms of copies in memory; a column that has no packed one is plain.
+    pub form: FormChoice,
     /// The format of the chunk files of tables that are created without one.
     pub file_format: FileFormat,
     /// Selects the buffers of new chunk files that are compressed.
@@ -124,7 +124,7 @@ impl StoreOptions {
             data_dir: data_dir.into(),
             dram_budget_bytes: 256 << 20,
             nvm: None,
-            form: Form::default(),
+            form: FormChoice::default(),
             file_format: FileFormat::OF_NEW_TABLES,
             ssd_budget_bytes: None,
             compression: CompressionChoice::None,

@@ -8,15 +8,17 @@ use std::sync::Arc;
 
 use serde::Serialize;
 use terrace_model::{ChunkId, Error, Result, TableId, TableName, TierId};
-use terrace_placement::TieringHost;
 use terrace_placement::constraints::{ScopeChunk, Scopes};
 use terrace_placement::feasibility::Feasibility;
 use terrace_placement::survey::{scopes, tier_names};
+use terrace_placement::{Place, TieringHost};
 use terrace_storage::catalog::records::encode;
 use terrace_storage::catalog::{Commit, Space, key};
 use terrace_storage::table::{
-    ChunkEntry, ChunkSet, ChunkStatistics, NewRule, Rule, RuleChoice, RuleKind, RuleRows, Rules, Table, TableVersion,
+    Chunk, ChunkEntry, ChunkSet, ChunkStatistics, NewRule, Rule, RuleChoice, RuleKind, RuleRows, Rules, Segment, Table,
+    TableVersion,
 };
+use terrace_storage::tier::codec::Form;
 
 use super::core::{Core, table_snapshot};
 use super::draft::NextVersion;
@@ -37,6 +39,9 @@ pub struct RuleStatus {
     pub kind: &'static str,
     /// The tier it names.
     pub tier: String,
+    /// The form of the copies that it is about; null: any.
+    #[cfg_attr(feature = "openapi", schema(required))]
+    pub form: Option<Form>,
     /// Names of its columns; empty: all.
     pub columns: Vec<String>,
     /// The rule as SQL after ALTER TABLE name.
@@ -67,6 +72,13 @@ impl Core {
         let tiers = tier_names(self);
         if !tiers.contains(&new.tier) {
             return Err(Error::unknown_tier(new.tier, &tiers));
+        }
+        if let Some(form) = new.form.filter(|_| tiers.last() == Some(&new.tier)) {
+            let home = &new.tier;
+            return Err(Error::Invalid(format!(
+                "a rule for {home} names no form, as files have the format of their table (ALTER TABLE .. SET (format = \
+                 ..)); leave out FORM {form}"
+            )));
         }
         let version = table.version();
         if let RuleRows::Chunks(chunks) = &mut new.rows {
@@ -123,21 +135,23 @@ impl Core {
         Feasibility::for_tables(self, &tables).check(&before)
     }
 
-    /// Chooses the tier on which each column of a new chunk starts: `default_tier`, as far as the rules of the table
-    /// allow it. The chunk has `rows` rows, which come from the chunks `parents`.
-    pub(crate) fn starting_tiers(
+    /// Chooses the tier on which each column of a new chunk starts, and its form there: `default_tier`, as far as the rules
+    /// of the table allow it. Its rows come from the chunks `parents`.
+    pub(crate) fn starting_places(
         &self,
         table: &Table,
         statistics: &ChunkStatistics,
-        rows: u32,
+        chunk: &Chunk,
         parents: &[ChunkId],
         default_tier: &dyn Fn(usize) -> Option<TierId>,
-    ) -> Vec<Option<TierId>> {
+    ) -> Vec<Option<Place>> {
         let columns = &table.definition().columns;
         let rules = Arc::clone(&table.version().rules);
         if rules.is_empty() {
-            return (0..columns.len()).map(default_tier).collect();
+            let form = self.form.first();
+            return (0..columns.len()).map(|at| default_tier(at).map(|tier| Place { tier, form })).collect();
         }
+        let rows = chunk.rows;
         let tiers = tier_names(self);
         let bounds = statistics.column_bounds();
         let position = |id| columns.iter().position(|column| column.id == id);
@@ -145,7 +159,8 @@ impl Core {
             Scopes::new(&rules, &tiers, &[ScopeChunk { ids: parents, rows }], &|id| position(id).and_then(&bounds));
         let home = TierId(tiers.len().saturating_sub(1) as u8);
         let start = |(at, column): (usize, &terrace_storage::table::Column)| {
-            scopes.constraints(0, column.id).starting_tier(default_tier(at), home)
+            let has_packed = chunk.columns().get(at).is_some_and(|segment| segment.packed_bytes().is_some());
+            scopes.constraints(0, column.id, has_packed).starting_place(default_tier(at), home, self.form)
         };
         columns.iter().enumerate().map(start).collect()
     }
@@ -170,22 +185,34 @@ impl Core {
                         continue;
                     }
                     let home = TierId(tiers.len().saturating_sub(1) as u8);
-                    let tier = segment.resident.load().as_ref().map_or(home, |resident| resident.tier.id());
-                    let constraints = scopes.constraints(at, segment.column);
+                    let copy = segment.resident.load_full();
+                    let tier = copy.as_ref().map_or(home, |resident| resident.tier.id());
+                    let has_packed = segment.packed_bytes().is_some();
+                    let constraints = scopes.constraints(at, segment.column, has_packed);
+                    let form = rule.spec.form;
+                    let is_forbidden = |tier| {
+                        !constraints.allows(tier) || form.is_some_and(|form| !constraints.allows_form(tier, form))
+                    };
                     // A rule for a tier that does not exist now demands nothing.
                     let in_force = wanted.is_none()
                         || match rule.spec.kind {
                             RuleKind::Pin => constraints.pin == Some(position),
-                            RuleKind::Exclude => wanted.is_some_and(|tier| !constraints.allows(tier)),
+                            RuleKind::Exclude => wanted.is_some_and(is_forbidden),
                             RuleKind::Prefer => constraints.preference == Some(position),
                         };
-                    let on_named_tier = wanted == Some(tier);
-                    let outcome = match on_named_tier != (rule.spec.kind == RuleKind::Exclude) {
+                    let copy_form = copy.as_ref().map_or(Form::Plain, |copy| copy.column.form());
+                    // The plain copy of a segment that has no packed form meets a pin, but no exclusion of plain copies.
+                    let counts = has_packed || rule.spec.kind == RuleKind::Exclude;
+                    let has_named_form = form.is_none_or(|form| !counts || form == copy_form);
+                    let at_named_place = wanted == Some(tier) && has_named_form;
+                    let outcome = match at_named_place != (rule.spec.kind == RuleKind::Exclude) {
                         _ if !in_force => Outcome::Overruled,
                         true => Outcome::Met,
                         false => Outcome::Unmet,
                     };
-                    status.count(segment.bytes_in(self.form), tier, outcome);
+                    let bytes = || segment.bytes_in(self.form.smallest());
+                    let bytes = copy.as_ref().map_or_else(bytes, |copy| copy.bytes.buffer.len() as u64);
+                    status.count(bytes, tier, outcome);
                 }
             }
             status.met = status.unmet_bytes == 0 && wanted.is_some();
@@ -196,8 +223,8 @@ impl Core {
 }
 
 impl Core {
-    /// By chunk and column of a version: the text of the rule that decides the tier of the segment; empty without
-    /// rules.
+    /// By chunk and column of a version: the text of the rule that decides the tier of the segment, or its form; empty
+    /// without rules.
     pub(super) fn deciding_rules(&self, table: &Table, version: &TableVersion) -> Vec<Vec<Option<Arc<str>>>> {
         if version.rules.is_empty() {
             return Vec::new();
@@ -207,12 +234,13 @@ impl Core {
         let names = |column| table.definition().column_name(column);
         let texts = version.rules.iter().map(|rule| Arc::from(format!("rule {}: {}", rule.number, rule.sql(&names))));
         let texts: Vec<Arc<str>> = texts.collect();
-        let rule = |at: usize, column| {
-            let constraints = scopes.constraints(at, column);
-            constraints.binding_rule().or(constraints.preference).and_then(|rule| texts.get(rule as usize).cloned())
+        let rule = |at: usize, segment: &Segment| {
+            let constraints = scopes.constraints(at, segment.column, segment.packed_bytes().is_some());
+            let decides = constraints.binding_rule().or(constraints.form).or(constraints.preference);
+            decides.and_then(|rule| texts.get(rule as usize).cloned())
         };
         let chunk =
-            |(at, entry): (usize, &ChunkEntry)| entry.chunk.segments.iter().map(|s| rule(at, s.column)).collect();
+            |(at, entry): (usize, &ChunkEntry)| entry.chunk.segments.iter().map(|segment| rule(at, segment)).collect();
         version.chunks.iter().enumerate().map(chunk).collect()
     }
 }
@@ -236,6 +264,7 @@ impl RuleStatus {
             rule: rule.number,
             kind: rule.spec.kind.name(),
             tier: rule.spec.tier.clone(),
+            form: rule.spec.form,
             columns: rule.spec.columns.iter().map(|column| names(*column)).collect(),
             definition: rule.sql(&names),
             made_unix_us: rule.made_unix_us,

@@ -1,15 +1,21 @@
-//! Requests that check the advisor's predictions: all data in DRAM before the first query, predictions, budgets.
+//! Requests for predictions: those of the advisor, with all data in DRAM before the first query and changes of budgets to check
+//! them, and those of several ways to place.
 
 use std::time::Instant;
 
 use terrace_planner_ext::engine::StatementState;
+use terrace_tier_store::placement::comparison::Approach;
 use terrace_tier_store::placement::tiering::EpochRequest;
-use terrace_tier_store::placement::{AdviceRequest, Order, Scope};
+use terrace_tier_store::placement::{AdviceRequest, Order, PolicyKind, Scope};
+use terrace_tier_store::tier::codec::FormChoice;
 
 use super::{Terrace, total_bytes};
 use crate::error::{Error, Result};
 use crate::row::Sample;
 use crate::side::ms_since;
+
+/// The names of the ways to choose tiers and forms that [`Terrace::compare`] compares, the joint choice first.
+pub const APPROACHES: [&str; 6] = ["joint", "one form", "form first", "by column", "plain", "packed"];
 
 /// Most epochs until a placement is accepted although it still moves.
 const MOST_EPOCHS: u32 = 5;
@@ -61,6 +67,33 @@ impl Terrace {
                 .with("device_bytes_per_us", busy.bytes_per_us)
                 .with("device_depth_bytes", busy.depth_bytes as f64)
                 .with("device_work_us_per_byte", busy.cores_us_per_byte.unwrap_or_default());
+        }
+        Ok(sample)
+    }
+
+    /// Expected reading time under each of [`APPROACHES`], with DRAM for a share of all bytes in the plain form.
+    pub(super) fn compare(&self, share: f64) -> Result<Sample> {
+        let start = Instant::now();
+        let store = self.engine.store();
+        let total = total_bytes(store) as f64;
+        let auto = |policy| Approach { policy, form: FormChoice::Auto };
+        let optimal = |form| Approach { policy: PolicyKind::Optimal, form };
+        let approaches = [
+            auto(PolicyKind::Optimal),
+            auto(PolicyKind::OneForm),
+            auto(PolicyKind::FormFirst),
+            auto(PolicyKind::Mosaic),
+            optimal(FormChoice::Plain),
+            optimal(FormChoice::Packed),
+        ];
+        let costs = store.tiering().compare(&approaches, (total * share) as u64)?;
+        let mut sample = Sample::new(ms_since(start)).with("total_bytes", total);
+        for (name, cost) in APPROACHES.into_iter().zip(costs) {
+            sample = sample
+                .with(&format!("{name} us"), cost.read_us)
+                .with(&format!("{name} bound us"), cost.bound_us)
+                .with(&format!("{name} bytes"), cost.used_bytes as f64)
+                .with(&format!("{name} packed bytes"), cost.packed_bytes as f64);
         }
         Ok(sample)
     }

@@ -1,9 +1,10 @@
 //! Columns in the forms that images in memory have, and files of both formats.
 
 use terrace_tier_store::migrate::{Outcome, Relocation, try_move};
+use terrace_tier_store::placement::EpochRequest;
 use terrace_tier_store::table::FileFormat;
 use terrace_tier_store::tier::TierId;
-use terrace_tier_store::tier::codec::Form;
+use terrace_tier_store::tier::codec::{Form, FormChoice};
 
 use super::*;
 
@@ -26,11 +27,16 @@ const QUERIES: [&str; 9] = [
     "SELECT count(DISTINCT run), count(DISTINCT mode), sum(wide), avg(real) FROM t WHERE at < '1970-01-01 12:00:00'",
 ];
 
-/// A server whose copies in memory have this form. A scan of an order of its own would add floats in another order.
-fn server(form: Form) -> Server {
+/// A server whose copies in memory have these forms.
+fn server(form: FormChoice) -> Server {
     let dir = Arc::new(tempfile::tempdir().unwrap());
     let options = StoreOptions { form, ..StoreOptions::new(dir.path().join("data")) };
-    Server::over(Store::open(options).unwrap(), dir, |options| options.target_partitions = 1)
+    Server::over(Store::open(options).unwrap(), dir, in_one_order)
+}
+
+/// A scan of an order of its own would add floats in another order.
+fn in_one_order(options: &mut EngineOptions) {
+    options.target_partitions = 1;
 }
 
 async fn answers(server: &Server) -> Vec<Vec<String>> {
@@ -100,10 +106,10 @@ async fn answers_do_not_depend_on_the_format_of_files() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn answers_do_not_depend_on_the_form() {
     let create = format!("CREATE TABLE t WITH (chunk_rows = 30000) AS {ROWS}");
-    let plain = server(Form::Plain);
+    let plain = server(FormChoice::Plain);
     plain.run(&create).await.unwrap();
     let expected = answers(&plain).await;
-    let packed = server(Form::Packed);
+    let packed = server(FormChoice::Packed);
     packed.run(&create).await.unwrap();
     assert_eq!(answers(&packed).await, expected);
 
@@ -137,7 +143,7 @@ async fn answers_do_not_depend_on_the_form() {
 /// Every segment is moved between home and memory and from form to form, many times.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn answers_do_not_depend_on_random_moves_between_forms() {
-    let server = server(Form::Plain);
+    let server = server(FormChoice::Plain);
     server.run(&format!("CREATE TABLE t WITH (chunk_rows = 30000) AS {ROWS}")).await.unwrap();
     let expected = answers(&server).await;
     let mut rng = 0x5eed_u64;
@@ -169,4 +175,93 @@ async fn answers_do_not_depend_on_random_moves_between_forms() {
         assert_eq!(answers(&server).await, expected, "round {round}");
     }
     assert!(repacked > 20, "{repacked}");
+}
+
+/// Runs an epoch while statements read, and checks their answers.
+async fn epoch_beside_statements(server: &Server, expected: &[Vec<String>]) {
+    let store = Arc::clone(server.engine.store());
+    let epoch = move || store.tiering().run_epoch(EpochRequest::now("test")).unwrap();
+    let epoch = tokio::task::spawn_blocking(epoch);
+    assert_eq!(answers(server).await, expected);
+    epoch.await.unwrap();
+}
+
+/// The loop chooses tiers and forms at budgets that rise and fall.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn answers_and_budgets_hold_while_the_loop_chooses_forms() {
+    answers_and_budgets_hold(FileFormat::Arrow).await;
+}
+
+/// From packed files a packed copy is made by copying, and a plain one by unpacking.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn answers_and_budgets_hold_while_the_loop_chooses_forms_over_packed_files() {
+    answers_and_budgets_hold(FileFormat::Packed).await;
+}
+
+async fn answers_and_budgets_hold(file_format: FileFormat) {
+    let dir = Arc::new(tempfile::tempdir().unwrap());
+    let options = StoreOptions::new(dir.path().join("data"));
+    let options = StoreOptions { form: FormChoice::Auto, file_format, dram_budget_bytes: 0, ..options };
+    let server = Server::over(Store::open(options).unwrap(), dir, in_one_order);
+    server.run(&format!("CREATE TABLE t WITH (chunk_rows = 30000) AS {ROWS}")).await.unwrap();
+    let expected = answers(&server).await;
+    let store = Arc::clone(server.engine.store());
+    let chunks = store.table(&TableName::new("public", "t")).unwrap().version().chunks.to_vec();
+    let all_bytes: u64 = chunks.iter().flat_map(|entry| entry.chunk.segments.iter()).map(|s| s.bytes()).sum();
+    let account = Arc::clone(store.memory_tiers()[0].account());
+    let budget = |percent: u64| all_bytes * percent / 100 + 1;
+    // While the budget rises, the peak shows every moment at which a copy has two images.
+    for percent in [5, 20, 40, 70, 110] {
+        store.tiering().set_budget("dram", budget(percent)).unwrap();
+        for _ in 0..2 {
+            epoch_beside_statements(&server, &expected).await;
+        }
+        assert!(account.peak_bytes() <= budget(percent), "{percent} %: {}", account.peak_bytes());
+    }
+    for percent in [60, 30, 80, 10] {
+        store.tiering().set_budget("dram", budget(percent)).unwrap();
+        epoch_beside_statements(&server, &expected).await;
+        // No reader keeps a copy now.
+        store.tiering().run_epoch(EpochRequest::now("test")).unwrap();
+        assert!(account.used_bytes() <= budget(percent), "{percent} %: {}", account.used_bytes());
+    }
+    assert!(account.peak_bytes() <= budget(110), "{}", account.peak_bytes());
+}
+
+/// A rule that names a form decides it, whatever costs and the setting say; a copy changes its form where it lies, and has it
+/// again after a restart.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_rule_changes_the_form_of_a_copy_where_it_lies() {
+    let server = server(FormChoice::Plain);
+    server.run(&format!("CREATE TABLE t WITH (chunk_rows = 30000) AS {ROWS}")).await.unwrap();
+    let expected = answers(&server).await;
+    let places = |column: &str| {
+        format!(
+            "SELECT DISTINCT tier, form, substr(placement_rule, 1, 7) FROM system.segments WHERE column_name = '{column}'"
+        )
+    };
+    for (number, form) in [(1, "packed"), (2, "plain"), (3, "packed")] {
+        server.run(&format!("ALTER TABLE t PIN COLUMNS (k) TO dram FORM {form}")).await.unwrap();
+        epoch_beside_statements(&server, &expected).await;
+        assert_eq!(server.rows(&places("k")).await, [format!("dram|{form}|rule {number}:")]);
+        let met = "SELECT form, met FROM system.placement_rules ORDER BY rule DESC LIMIT 1";
+        assert_eq!(server.rows(met).await, [format!("{form}|true")]);
+    }
+    // The three chunks of the column, once for each rule.
+    let moves = "SELECT from_tier, to_tier, from_form, to_form, count(*) FROM system.moves WHERE status = 'done' \
+                 GROUP BY 1, 2, 3, 4 ORDER BY from_form";
+    assert_eq!(server.rows(moves).await, ["dram|dram|packed|plain|3", "dram|dram|plain|packed|6"]);
+    let why = server.rows("EXPLAIN PLACEMENT t COLUMNS (k)").await.join("\n");
+    assert!(why.contains("PIN COLUMNS (k) TO dram FORM packed") && why.contains("; packed: "), "{why}");
+    // A column of floats has no packed form: its plain copy meets the rule.
+    server.run("ALTER TABLE t PIN COLUMNS (real) TO dram FORM packed").await.unwrap();
+    epoch_beside_statements(&server, &expected).await;
+    assert_eq!(server.rows(&places("real")).await, ["dram|plain|rule 4:"]);
+    let server = server.restart_with(in_one_order).await;
+    epoch_beside_statements(&server, &expected).await;
+    assert_eq!(server.rows(&places("k")).await, ["dram|packed|rule 3:"]);
+    assert_eq!(
+        server.rows("SELECT form, met FROM system.placement_rules ORDER BY rule DESC LIMIT 1").await,
+        ["packed|true"]
+    );
 }

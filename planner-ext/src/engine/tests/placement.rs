@@ -84,3 +84,35 @@ async fn rules_keep_to_the_ways_of_other_definitions() {
     let told = server.rows("SELECT DISTINCT placement_rule FROM system.segments WHERE chunk < 2").await;
     assert_eq!(told, ["rule 1: PIN CHUNKS 0 TO 1 TO dram"]);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_rule_may_name_a_form() {
+    let server = Server::new();
+    server.run("CREATE TABLE t AS SELECT value AS a, value % 7 AS b FROM generate_series(1, 250)").await.unwrap();
+    for definition in [
+        "PIN TO dram FORM packed",
+        "EXCLUDE COLUMNS (b) FROM dram FORM plain",
+        "PREFER WHERE a > 5 ON dram FORM packed",
+        "PREFER WHERE a > 5 ON dram",
+    ] {
+        server.run(&format!("ALTER TABLE t {definition}")).await.unwrap();
+    }
+    // The same rule in another form is another rule; the same again replaces the first.
+    server.run("ALTER TABLE t PIN TO dram FORM plain").await.unwrap();
+    server.run("ALTER TABLE t pin to dram form PACKED").await.unwrap();
+    let said = server.rows("SELECT definition, form FROM system.placement_rules ORDER BY rule").await;
+    let expected = [
+        "EXCLUDE COLUMNS (b) FROM dram FORM plain|plain",
+        "PREFER WHERE a > 5 ON dram FORM packed|packed",
+        "PREFER WHERE a > 5 ON dram|",
+        "PIN TO dram FORM plain|plain",
+        "PIN TO dram FORM packed|packed",
+    ];
+    assert_eq!(said, expected);
+    let created = server.rows("SHOW CREATE TABLE t").await.join("");
+    assert!(created.contains(".t PIN TO dram FORM packed;"), "{created}");
+    let invalid = ErrorKind::InvalidArgument;
+    server.fails("ALTER TABLE t PIN TO dram FORM flat", invalid, "a form is plain or packed").await;
+    server.fails("ALTER TABLE t PIN TO ssd FORM packed", invalid, "leave out FORM packed").await;
+    server.run("ALTER TABLE t DROP PLACEMENT RULES").await.unwrap();
+}

@@ -179,7 +179,7 @@ fn the_cheapest_budgets_are_those_of_trying_all() {
         let stored: Vec<u64> = inputs.segments.iter().map(|segment| segment.home_bytes).collect();
         let all: u64 = stored.iter().sum();
         let forecast = Forecast::new(&inputs, &stored, DEVICE, &workload);
-        let fast = mean(&forecast.times_us(&vec![TierId(0); stored.len()])).unwrap();
+        let fast = mean(&forecast.times_us(&vec![Place::plain(TierId(0)); stored.len()])).unwrap();
         let mut best = f64::INFINITY;
         for dram in 0..11 {
             for nvm in 0..11 {
@@ -189,7 +189,7 @@ fn the_cheapest_budgets_are_those_of_trying_all() {
                 inputs.tiers[1].budget_bytes = Some(budget(nvm));
                 let plan = plan(&inputs, Effort::default()).unwrap();
                 let explainer = Explainer::new(&inputs, &plan);
-                let placed: Vec<TierId> = (0..stored.len()).map(|at| explainer.placed(at)).collect();
+                let placed: Vec<Place> = (0..stored.len()).map(|at| explainer.place(at)).collect();
                 if mean(&forecast.times_us(&placed)).unwrap() / fast <= most {
                     let memory = budget(dram) as f64 * prices[0] + budget(nvm) as f64 * prices[1];
                     best = best.min((memory + all as f64 * prices[2]) / 1e9);

@@ -3,7 +3,7 @@
 use super::super::cost::{PAGE_BYTES, PatternCost, TierCost};
 use super::super::workload::ColumnReads;
 use super::*;
-use crate::testing::builders::{MIB, plan_inputs, reads, scans, segment, two_tiers};
+use crate::testing::builders::{MIB, ROWS, plan_inputs, reads, scans, segment, two_tiers};
 
 /// 1 MiB takes 1000 us from the device, and 100 us of a core; 2 MiB are waited for at a time.
 const DEVICE: Device = Device {
@@ -16,8 +16,8 @@ const DEVICE: Device = Device {
     window_bytes: (2 * MIB) as f64,
     work_us_per_byte: 100.0 / MIB as f64,
 };
-const DRAM: TierId = TierId(0);
-const HOME: TierId = TierId(1);
+const DRAM: Place = Place { tier: TierId(0), form: Form::Plain };
+const HOME: Place = Place { tier: TierId(1), form: Form::Plain };
 
 /// Eight chunks of one column, 1 MiB each, each read so often per epoch.
 fn inputs(reads: [f32; 8]) -> Inputs {
@@ -35,7 +35,7 @@ fn statement(elapsed_us: f64, span_us: f64, wait_us: f64, dram: u32, home: u32) 
     Workload { statements: vec![StatementProfile { elapsed_us, scans }] }
 }
 
-fn time_us(inputs: &Inputs, workload: &Workload, placed: [TierId; 8]) -> f64 {
+fn time_us(inputs: &Inputs, workload: &Workload, placed: [Place; 8]) -> f64 {
     Forecast::new(inputs, &[MIB; 8], DEVICE, workload).times_us(&placed)[0]
 }
 
@@ -101,4 +101,20 @@ fn pages_here_and_there_take_the_device_longer_than_a_column() {
     let longer = forecast(&inputs, paged);
     let pages = 8.0 * 64.0 * (1.0 - (63.0_f64 / 64.0).powi(10));
     assert!((longer - even - pages * 100.0).abs() < pages * 10.0, "{even} {longer} {pages}");
+}
+
+#[test]
+fn a_packed_home_is_unpacked_by_the_cores_that_read_it() {
+    let plain = inputs([1.0; 8]);
+    let mut packed = plain.clone();
+    for segment in &mut packed.segments {
+        *segment = segment.clone().packed_at_home(MIB);
+    }
+    let numbers = f64::from(8 * ROWS);
+    let unpacking_us = numbers * plain.form_cost.unpack_number_us;
+    let slow = statement(21_000.0, 20_000.0, 0.0, 8, 0);
+    // Two partitions share the work.
+    let later_us = time_us(&packed, &slow, [HOME; 8]) - time_us(&plain, &slow, [HOME; 8]);
+    assert!((later_us - unpacking_us / 2.0).abs() < 1e-6, "{later_us} {unpacking_us}");
+    assert_eq!(time_us(&packed, &slow, [DRAM; 8]), 21_000.0);
 }

@@ -1,5 +1,7 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
+use terrace_model::TierId;
+
 use super::*;
 use crate::epoch::plan;
 use crate::solver::Effort;
@@ -26,7 +28,7 @@ fn moved_with(options: HysteresisOptions, places: [u8; 2], reads: [f32; 2]) -> M
         &before,
         &BudgetsAndRules::from_inputs(&before),
         10,
-        [(0, TierId(places[0])), (1, TierId(places[1]))].into_iter(),
+        [(0, Place::plain(TierId(places[0]))), (1, Place::plain(TierId(places[1])))].into_iter(),
     );
     history
 }
@@ -104,7 +106,7 @@ fn going_on_in_the_same_direction_is_free() {
     let history = moved([2, 1], [8.0, 8.0]);
     let mut full = inputs([2, 1], [50.0, 0.5]);
     full.segments[1].hysteresis = Some(Hysteresis { direction: Direction::Sank, factor: 2.0 });
-    assert_eq!(reversal_us(&full.segments[1], TierId(2), 9.0), 0.0);
+    assert_eq!(reversal_us(&full.segments[1], Place::plain(TierId(2)), 9.0), 0.0);
     assert!(moves(&history, full, 11).contains(&(0, 0)));
 }
 
@@ -118,6 +120,6 @@ fn orders_and_segments_set_aside_end_no_holds() {
     // The bytes of other tables are not in the budgets, and an order is among the rules.
     before.rules.push("bring t to dram".into());
     before.tiers[0].budget_bytes = before.tiers[0].budget_bytes.map(|bytes| bytes / 2);
-    history.record(&before, &basis, 10, [(0, TierId(0)), (1, TierId(2))].into_iter());
+    history.record(&before, &basis, 10, [(0, Place::plain(TierId(0))), (1, Place::plain(TierId(2)))].into_iter());
     assert_eq!(moves(&history, inputs([0, 2], [8.0, 14.0]), 11), []);
 }

@@ -16,9 +16,10 @@ use terrace_storage::tier::ssd::ReadColumn;
 use super::Rank;
 use super::recent::RecentHeat;
 use crate::constraints::PlacementConstraints;
-use crate::epoch::{Inputs, SegmentInput, benefit_us};
+use crate::epoch::{Inputs, SegmentInput, benefit_us, change_of_form_us};
 use crate::heat::decay::{SegmentHeat, SegmentKey};
 use crate::hysteresis::Hysteresis;
+use crate::place::Place;
 use crate::survey::{ByteWeights, Origin, segment_input};
 use crate::tiering::{TableSnapshot, TieringHost};
 
@@ -197,7 +198,7 @@ impl Ledger {
         let mut values = Vec::with_capacity(segments.len());
         let mut seen = HashMap::new();
         for (input, origin) in segments.iter().zip(origins) {
-            values.push(ledger.ns_per_byte(input, TierId(0)));
+            values.push(ledger.ns_per_byte(input, input.usual_place(TierId(0))));
             if input.constraints != PlacementConstraints::default() {
                 ledger.constraints.insert(input.key, input.constraints);
             }
@@ -214,7 +215,7 @@ impl Ledger {
             if !free || table.mode != TieringMode::Auto {
                 continue;
             }
-            let value = ledger.value(input, segment, input.current, last_uses, now);
+            let value = ledger.value(input, segment, input.place(), last_uses, now);
             if let Some(known) = last_uses.0.get(&input.key) {
                 seen.insert(input.key, *known);
             }
@@ -248,27 +249,27 @@ impl Ledger {
         segment_input(&now.host.memory_tiers(), &heat, self.weights, chunk, segment, constraints)
     }
 
-    /// Benefit of a memory tier for a segment, in microseconds per epoch.
-    pub(super) fn benefit_us(&self, input: &SegmentInput, tier: TierId) -> f64 {
-        benefit_us(&self.inputs, input, tier)
+    /// Benefit of a place for a segment, in microseconds per epoch.
+    pub(super) fn benefit_us(&self, input: &SegmentInput, place: Place) -> f64 {
+        benefit_us(&self.inputs, input, place)
     }
 
-    fn ns_per_byte(&self, input: &SegmentInput, tier: TierId) -> f64 {
-        self.benefit_us(input, tier) * 1e3 / input.charged_on(tier).max(1) as f64
+    fn ns_per_byte(&self, input: &SegmentInput, place: Place) -> f64 {
+        self.benefit_us(input, place) * 1e3 / input.charged_at(place).max(1) as f64
     }
 
     /// True when a segment is among the best by [`super::MergeOptions::top_percent`].
     pub(super) fn is_top(&self, input: &SegmentInput) -> bool {
-        let value = self.ns_per_byte(input, TierId(0));
+        let value = self.ns_per_byte(input, input.usual_place(TierId(0)));
         value > 0.0 && value >= self.least_ns_per_byte
     }
 
-    /// The value by which a segment on a tier is ranked.
+    /// The value by which a segment at a place is ranked.
     fn value(
         &self,
         input: &SegmentInput,
         segment: &Segment,
-        tier: TierId,
+        place: Place,
         last_uses: &mut LastUses,
         now: &RoundContext<'_>,
     ) -> f64 {
@@ -276,23 +277,24 @@ impl Ledger {
         match self.rank {
             Rank::Recency => used as f64,
             Rank::Frequency => f64::from(input.heat.total()),
-            Rank::Benefit => self.ns_per_byte(input, tier) * Hysteresis::heat_factor(input.hysteresis),
+            Rank::Benefit => self.ns_per_byte(input, place) * Hysteresis::heat_factor(input.hysteresis),
         }
     }
 
-    /// Adds a segment that was promoted to a tier to the candidates.
+    /// Adds a segment that was promoted to a place to the candidates of its tier.
     pub(super) fn note_promotion(
         &mut self,
         read: &ReadColumn,
         input: &SegmentInput,
-        tier: TierId,
+        place: Place,
         last_uses: &mut LastUses,
         now: &RoundContext<'_>,
     ) {
         let ReadColumn { chunk, column, .. } = read;
         let Some(segment) = chunk.segments.get(*column) else { return };
         last_uses.note_use(input.key, segment, now.round);
-        let value = self.value(input, segment, tier, last_uses, now);
+        let value = self.value(input, segment, place, last_uses, now);
+        let tier = place.tier;
         let chunk = Arc::downgrade(chunk);
         let pinned = !input.constraints.allows(self.inputs.home()) || input.constraints.preferred == Some(tier);
         if !pinned {
@@ -302,9 +304,12 @@ impl Ledger {
     }
 
     /// Like [`Ledger::benefit_us`], less the cost of the move, spread over the epochs within which it must pay back.
-    pub(super) fn net_us(&self, input: &SegmentInput, tier: TierId) -> f64 {
-        let cost = self.inputs.tiers.get(usize::from(tier.0)).map_or(0.0, |known| known.cost.sweep_us(input.bytes));
-        self.benefit_us(input, tier) - cost / self.inputs.payback_epochs.max(1e-3)
+    pub(super) fn net_us(&self, input: &SegmentInput, place: Place) -> f64 {
+        let bytes = input.image_bytes(place.form);
+        let known = self.inputs.tiers.get(usize::from(place.tier.0));
+        let write_us = known.map_or(0.0, |known| known.cost.sweep_us(bytes));
+        let cost = write_us + change_of_form_us(&self.inputs, input, place.form);
+        self.benefit_us(input, place) - cost / self.inputs.payback_epochs.max(1e-3)
     }
 
     /// Adds a segment that made room to the candidates of its new tier; nothing happens for the home.
@@ -332,16 +337,16 @@ impl Ledger {
             }
             let input = self.input(&chunk, &segment, candidate.constraints, now);
             let input = SegmentInput { hysteresis: candidate.hysteresis, ..input };
-            let value = self.value(&input, &segment, tier, last_uses, now);
+            let value = self.value(&input, &segment, input.place(), last_uses, now);
             // Its value has grown since: another candidate may be the lowest now.
             if value > candidate.value {
                 candidate.value = value;
                 self.push(tier, candidate);
                 continue;
             }
-            let benefit_us = self.benefit_us(&input, tier) * Hysteresis::heat_factor(candidate.hysteresis);
-            let bytes = input.bytes;
-            let charged_bytes = input.charged_on(tier);
+            let benefit_us = self.benefit_us(&input, input.place()) * Hysteresis::heat_factor(candidate.hysteresis);
+            let bytes = input.image_bytes(input.form);
+            let charged_bytes = input.charged_at(input.place());
             return Some(Victim { candidate, chunk, bytes, charged_bytes, benefit_us });
         }
     }

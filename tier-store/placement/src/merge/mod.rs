@@ -58,7 +58,10 @@ impl MergeKind {
             | PolicyKind::Column
             | PolicyKind::Chunk
             | PolicyKind::Random
-            | PolicyKind::Static => Self::Never,
+            | PolicyKind::Static
+            | PolicyKind::OneForm
+            | PolicyKind::FormFirst
+            | PolicyKind::Mosaic => Self::Never,
         }
     }
 

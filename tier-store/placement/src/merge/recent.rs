@@ -11,7 +11,7 @@
 use std::sync::Arc;
 
 use terrace_storage::table::{Chunk, Segment};
-use terrace_storage::tier::codec::Form;
+use terrace_storage::tier::codec::FormChoice;
 
 use crate::heat::decay::{Heat, SegmentHeat, SegmentKey};
 use crate::tiering::TableSnapshot;
@@ -23,8 +23,8 @@ const READS_PER_SEGMENT: f64 = 32.0;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct MemoryRoom {
     pub(super) bytes: u64,
-    /// The form of copies there.
-    pub(super) form: Form,
+    /// The forms of copies there.
+    pub(super) form: FormChoice,
 }
 
 /// Accesses of all segments; recent ones weigh most.
@@ -54,7 +54,7 @@ impl RecentHeat {
             let stored = |(_, segment): &(_, &Arc<Segment>)| segment.constant.is_none();
             chunks().flat_map(move |chunk| chunk.segments.iter().map(with_chunk(chunk))).filter(stored)
         };
-        let all_bytes: u64 = segments().map(|(_, segment)| segment.bytes_in(room.form)).sum();
+        let all_bytes: u64 = segments().map(|(_, segment)| segment.bytes_in(room.form.smallest())).sum();
         let room = segments().count() as f64 * (room.bytes as f64 / all_bytes.max(1) as f64).min(1.0);
         let half_life_reads = READS_PER_SEGMENT * room.max(1.0);
         let sum = |heat: &Heat, heat_of: fn(&Heat, &SegmentKey) -> SegmentHeat| -> f32 {

@@ -15,6 +15,7 @@ use super::tally::{Direction, LogPoint, Moved, Tally, Tradeoff};
 use super::{MergeKind, Rank};
 use crate::epoch::SegmentInput;
 use crate::heat::decay::SegmentKey;
+use crate::place::Place;
 use crate::policy::PolicyKind;
 use crate::record::MoveRecord;
 use crate::shared::Shared;
@@ -157,7 +158,7 @@ impl Shared {
     fn may_promote(&self, now: &RoundContext<'_>, tables: &[TableSnapshot], read: &ReadColumn) -> bool {
         let ReadColumn { chunk, column, .. } = read;
         let Some(segment) = chunk.segments.get(*column) else { return false };
-        let bytes = segment.bytes_in(now.host.form()) as usize;
+        let bytes = segment.bytes_in(now.host.form().smallest()) as usize;
         let has_rules = || tables.iter().any(|table| table.id == chunk.table && !table.rules.is_empty());
         let has_room = |tier: &Arc<dyn MemoryTier>| bytes_to_free(tier.account(), tier.charged_bytes(bytes)) == Some(0);
         self.options.merge.kind != MergeKind::Selective
@@ -244,12 +245,24 @@ impl Round<'_> {
         for tier in (0..home.0).map(TierId) {
             let open = constraints.allows(tier) && constraints.preferred.is_none_or(|preferred| preferred == tier);
             let open = open && self.shared.mover.is_well(self.host, tier);
-            let room = open.then(|| self.make_room(&now, tier, &input)).flatten();
-            if let Some(room) = room {
-                return Some(self.promote(&now, tier, read, &input, room));
+            let Some(place) = open.then(|| self.promotion_place(tier, &input)) else { continue };
+            if let Some(room) = self.make_room(&now, place, &input) {
+                return Some(self.promote(&now, place, read, &input, room));
             }
         }
         Some(Decision::Declined)
+    }
+
+    /// The form in which a segment comes to a tier: the plain one where it saves more time, its making included, and there is free
+    /// room for it, else the one that takes fewer bytes. Nothing is evicted for a larger copy; the next epoch weighs both.
+    fn promotion_place(&self, tier: TierId, input: &SegmentInput) -> Place {
+        let smallest = input.usual_place(tier);
+        let plain = Place::plain(tier);
+        let memory = self.host.memory_tiers();
+        let account = memory.get(usize::from(tier.0)).map(|tier| tier.account());
+        let has_room = || account.is_some_and(|account| bytes_to_free(account, input.charged_at(plain)) == Some(0));
+        let saves_more = || self.ledger.net_us(input, plain) > self.ledger.net_us(input, smallest);
+        if input.allows_form(plain) && has_room() && saves_more() { plain } else { smallest }
     }
 
     /// Finds or makes room for a segment on a tier; `None` when there is none, or the evicted segments would lose more.
@@ -257,21 +270,23 @@ impl Round<'_> {
     /// A selective round counts the read that offers the segment where room is free, and leaves it out where other segments
     /// have to leave: one read does not tell that another will follow. So a scan that runs once evicts nothing, neither
     /// what others read nor what it has promoted itself.
-    fn make_room(&mut self, now: &RoundContext<'_>, tier: TierId, input: &SegmentInput) -> Option<Room> {
+    fn make_room(&mut self, now: &RoundContext<'_>, place: Place, input: &SegmentInput) -> Option<Room> {
+        let tier = place.tier;
         let memory = self.host.memory_tiers();
         let target = memory.get(usize::from(tier.0))?;
         let account = target.account();
-        let charged_bytes = input.charged_on(tier);
+        let bytes = input.image_bytes(place.form);
+        let charged_bytes = input.charged_at(place);
         let lacking_bytes = bytes_to_free(account, charged_bytes)?;
         // No segment goes for temporary data: these leave.
-        if !target.has_room(input.bytes) && account.recall(charged_bytes) && lacking_bytes == 0 {
+        if !target.has_room(bytes) && account.recall(charged_bytes) && lacking_bytes == 0 {
             return None;
         }
         let worth_us = match self.shared.options.merge.kind {
-            MergeKind::Selective if lacking_bytes == 0 => self.ledger.net_us(input, tier),
+            MergeKind::Selective if lacking_bytes == 0 => self.ledger.net_us(input, place),
             MergeKind::Selective => {
                 let heat = now.recent.without_last_read(&input.heat);
-                self.ledger.net_us(&SegmentInput { heat, ..input.clone() }, tier)
+                self.ledger.net_us(&SegmentInput { heat, ..input.clone() }, place)
             }
             MergeKind::Never | MergeKind::Always => f64::INFINITY,
         };
@@ -299,24 +314,29 @@ impl Round<'_> {
         }
         victims.into_iter().for_each(|victim| self.evict(now, tier, victim));
         // Readers may still hold the evicted copies, whose bytes are not free then.
-        target.has_room(input.bytes).then(|| Room(tradeoff(lost_us)))
+        target.has_room(bytes).then(|| Room(tradeoff(lost_us)))
     }
 
-    /// Moves a segment off its tier: to a slower memory tier with free room, else to its home.
+    /// Moves a segment off its tier: to a slower memory tier with free room, in the form that it has, else to its home.
     fn evict(&mut self, now: &RoundContext<'_>, from: TierId, victim: Victim) {
         let Victim { candidate, chunk, bytes, .. } = victim;
         let shared = self.shared;
         let memory = self.host.memory_tiers();
         let Some(segment) = chunk.segments.get(candidate.column) else { return };
-        let slower = memory.iter().skip(usize::from(from.0) + 1);
-        let open = slower
-            .map(|tier| (tier.id(), tier))
-            .filter(|(id, t)| candidate.constraints.allows(*id) && t.has_room(bytes));
-        let mut open = open.filter(|(id, _)| [from, *id].into_iter().all(|tier| shared.mover.is_well(now.host, tier)));
-        let to = open.next().map_or(TierId(memory.len() as u8), |(id, _)| id);
         let input = self.ledger.input(&chunk, segment, candidate.constraints, now);
-        let loss_us = self.ledger.benefit_us(&input, from) - self.ledger.benefit_us(&input, to);
-        let relocation = Relocation { chunk: Arc::clone(&chunk), column: candidate.column, from, to, form: input.form };
+        let form = input.form;
+        let slower = memory.iter().skip(usize::from(from.0) + 1);
+        let is_open = |(id, tier): &(TierId, &Arc<dyn MemoryTier>)| {
+            let place = Place { tier: *id, form };
+            candidate.constraints.allows(*id) && input.allows_form(place) && tier.has_room(bytes)
+        };
+        let open = slower.map(|tier| (tier.id(), tier)).filter(is_open);
+        let mut open = open.filter(|(id, _)| [from, *id].into_iter().all(|tier| shared.mover.is_well(now.host, tier)));
+        let home = TierId(memory.len() as u8);
+        let to = open.next().map_or(Place::plain(home), |(tier, _)| Place { tier, form });
+        let loss_us = self.ledger.benefit_us(&input, input.place()) - self.ledger.benefit_us(&input, to);
+        let to = to.tier;
+        let relocation = Relocation { chunk: Arc::clone(&chunk), column: candidate.column, from, to, form };
         let start_us = shared.clock.now_us();
         match try_move(&memory, self.host.home(), &relocation) {
             Ok(Outcome::Moved) => {
@@ -339,17 +359,19 @@ impl Round<'_> {
     fn promote(
         &mut self,
         now: &RoundContext<'_>,
-        to: TierId,
+        place: Place,
         read: &ReadColumn,
         input: &SegmentInput,
         room: Room,
     ) -> Decision {
         let Room(tradeoff) = room;
+        let Place { tier: to, form } = place;
+        let bytes = input.image_bytes(form);
         let shared = self.shared;
         let memory = self.host.memory_tiers();
         let home = self.host.home();
         let from = TierId(memory.len() as u8);
-        let relocation = Relocation { chunk: Arc::clone(&read.chunk), column: read.column, from, to, form: input.form };
+        let relocation = Relocation { chunk: Arc::clone(&read.chunk), column: read.column, from, to, form };
         let start_us = shared.clock.now_us();
         let moved = match &read.bytes {
             Some(_) => try_promote(&memory, &relocation, read),
@@ -372,16 +394,15 @@ impl Round<'_> {
         }
         if let Some(rate) = rate {
             let free_at_us = self.state.free_at_us.max(start_us);
-            self.state.free_at_us = free_at_us + input.bytes * 1_000_000 / rate.max(1);
+            self.state.free_at_us = free_at_us + bytes * 1_000_000 / rate.max(1);
         }
-        let benefit_us = self.ledger.benefit_us(input, to);
+        let benefit_us = self.ledger.benefit_us(input, place);
         let took_us = now_us.saturating_sub(start_us);
-        let bytes = input.bytes;
         let unix_us = shared.clock.unix_us();
         self.state.tally.add(Direction { from, to }, Moved { bytes, benefit_us, tradeoff, unix_us, took_us });
-        shared.metrics.count_move(from, to, input.bytes, took_us);
-        shared.metrics.merge.promoted_bytes.fetch_add(input.bytes, Ordering::Relaxed);
-        self.ledger.note_promotion(read, input, to, &mut self.state.last_uses, now);
+        shared.metrics.count_move(from, to, bytes, took_us);
+        shared.metrics.merge.promoted_bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.ledger.note_promotion(read, input, place, &mut self.state.last_uses, now);
         Decision::Promoted
     }
 }

@@ -7,7 +7,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use terrace_model::{Account, ChunkId, Pattern, TieringMode};
 use terrace_storage::table::{NewRule, RuleKind, RuleRows, Rules};
-use terrace_storage::tier::codec::Form;
+use terrace_storage::tier::codec::FormChoice;
 use terrace_storage::tier::ssd::ReadColumn;
 
 use super::*;
@@ -334,7 +334,7 @@ fn time_between_epochs_is_counted_in_reads() {
     let mut recent = recent::RecentHeat::default();
     let mut interval = |reads: &[(usize, u32)]| {
         reads.iter().for_each(|(chunk, count)| host.read(*chunk, *count));
-        let room = recent::MemoryRoom { bytes: THREE, form: Form::Plain };
+        let room = recent::MemoryRoom { bytes: THREE, form: FormChoice::Plain };
         recent.end_interval(&host.tables(), room, None, 3.0, &known);
         let heat = |at: usize| recent.heat(&SegmentKey::for_segment(chunk(at), &chunk(at).segments[0])).total();
         [heat(0), heat(1), heat(2)]
@@ -363,7 +363,7 @@ fn the_read_that_offers_a_segment_can_be_left_out_of_its_heat() {
     let (chunk, read) = segment(1);
     assert!(recent.was_read_before(chunk, read), "nothing is known yet");
     assert_eq!(recent.without_last_read(&recent.heat_now(chunk, read)).total(), 0.0);
-    let room = recent::MemoryRoom { bytes: THREE, form: Form::Plain };
+    let room = recent::MemoryRoom { bytes: THREE, form: FormChoice::Plain };
     recent.end_interval(&host.tables(), room, None, 3.0, &known);
     let mut shares = Vec::new();
     for reads in 1..4 {

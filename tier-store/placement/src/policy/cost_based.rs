@@ -5,7 +5,6 @@ use terrace_model::Result;
 use super::tier_filler::TierFiller;
 use super::{Decision, Policy, PolicyKind, Problem, ReasonContext};
 use crate::epoch;
-use crate::format::{figure, time};
 use crate::solver::{self, greedy};
 
 /// Decides by the solver: see [`crate::solver`].
@@ -47,26 +46,18 @@ impl Policy for Density {
     }
 
     fn reason(&self, context: &ReasonContext<'_>) -> String {
-        let from = context.from();
-        let to = context.to();
-        let reads = epoch::reads_text(&context.segment.heat_with_views());
-        let worth = figure(context.planned.benefit_ns_per_byte.abs());
-        let saved = time(context.planned.benefit_us.abs());
+        let saving = context.saving_text();
         match context.is_promotion() {
-            true => format!(
-                "dense: {reads}; {to} saves {saved} an epoch against {from}, worth {worth} ns per byte: among the \
-                 highest that fit there"
-            ),
+            true => format!("dense: {saving}: among the highest that fit there"),
             false if context.segment.heat_with_views().total() <= 0.0 => {
                 format!(
                     "cold: not read in recent epochs, and {}",
                     context.pressure("is full of segments that save more per byte")
                 )
             }
-            false => format!(
-                "less dense: {reads}; {from} saves {saved} an epoch against {to}, worth {worth} ns per byte; {}",
-                context.pressure("is full of segments that save more per byte")
-            ),
+            false => {
+                format!("less dense: {saving}; {}", context.pressure("is full of segments that save more per byte"))
+            }
         }
     }
 }

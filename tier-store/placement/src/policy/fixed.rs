@@ -1,6 +1,6 @@
 //! Policies that ignore reads: baselines for the others.
 
-use terrace_model::Result;
+use terrace_model::{Result, TierId};
 
 use super::tier_filler::fill_by_score;
 use super::{Decision, Policy, PolicyKind, Problem, ReasonContext};
@@ -57,16 +57,13 @@ impl Policy for Static {
     }
 
     fn choose(&self, problem: &Problem<'_>) -> Result<Decision> {
-        let home = problem.home();
+        let home = problem.inputs.home();
         let mut filler = super::tier_filler::TierFiller::new(problem);
         // A tier over its budget keeps as many segments as fit, the earliest first.
-        let (resident, others): (Vec<_>, Vec<_>) = problem
-            .rows()
-            .map(|segment| usize::from(segment.current.0))
-            .enumerate()
-            .partition(|(_, current)| *current < home);
-        resident.into_iter().for_each(|(row, current)| filler.place(row, current));
-        others.into_iter().for_each(|(row, _)| filler.place(row, 0));
+        let (resident, others): (Vec<_>, Vec<_>) =
+            problem.rows().map(|segment| segment.current).enumerate().partition(|(_, current)| *current < home);
+        resident.into_iter().for_each(|(row, _)| filler.stay(row));
+        others.into_iter().for_each(|(row, _)| filler.place(row, TierId(0)));
         filler.decide(Vec::new())
     }
 

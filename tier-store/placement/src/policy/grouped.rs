@@ -45,7 +45,7 @@ impl GroupPolicy {
         for (row, segment) in problem.rows().enumerate() {
             let (rows, saved_us, bytes) = sums.entry(self.group(&segment.key)).or_default();
             rows.push(row);
-            *saved_us += benefit_us(problem.inputs, segment, TierId(0));
+            *saved_us += benefit_us(problem.inputs, segment, segment.usual_place(TierId(0)));
             *bytes += segment.charged_on(TierId(0));
         }
         let group =
@@ -74,7 +74,6 @@ impl Policy for GroupPolicy {
     fn choose(&self, problem: &Problem<'_>) -> Result<Decision> {
         let mut filler = TierFiller::new(problem);
         let mut scores = vec![None; problem.segments.len()];
-        let current: Vec<usize> = problem.rows().map(|segment| usize::from(segment.current.0)).collect();
         for group in self.groups(problem) {
             let set = |row: &usize| {
                 if let Some(score) = scores.get_mut(*row) {
@@ -83,15 +82,13 @@ impl Policy for GroupPolicy {
             };
             group.rows.iter().for_each(set);
             if group.density <= 0.0 {
-                let staying = group.rows.iter().filter_map(|row| Some((*row, *current.get(*row)?)));
-                staying.for_each(|(row, tier)| filler.place(row, tier));
+                group.rows.iter().for_each(|row| filler.stay(*row));
                 continue;
             }
-            let fits =
-                |tier: &usize| filler.has_room(*tier, group.rows.iter().filter(|row| problem.allows(**row, *tier)));
-            let tier = (0..problem.home()).find(fits).unwrap_or(problem.home());
+            let fits = |tier: &TierId| filler.has_room(*tier, group.rows.iter());
+            let tier = problem.memory_tiers().find(fits).unwrap_or(problem.inputs.home());
             let (allowed, others): (Vec<_>, Vec<_>) = group.rows.iter().partition(|row| problem.allows(**row, tier));
-            allowed.into_iter().for_each(|row| filler.put(row, tier));
+            allowed.into_iter().for_each(|row| filler.put_on(row, tier));
             others.into_iter().for_each(|row| filler.place(row, tier));
         }
         filler.decide(scores)

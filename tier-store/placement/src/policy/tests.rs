@@ -82,6 +82,14 @@ fn every_policy_has_its_own_choice_and_says_why() {
         up   random: its draw 0.647 is high enough for dram
     static: 0.0 0.1 1.1
         up   first fill: dram has room
+    one_form: 0.1 2.0 2.1
+        down one form for all: not read in recent epochs, and dram is full of segments that save more per byte
+        up   one form for all: 9.0 sequential reads per epoch; dram saves 7.5 ms an epoch against ssd, worth 7.2 ns per byte
+    form_first: 0.1 2.0 2.1
+        down form chosen first: not read in recent epochs, and dram is full of segments that save more per byte
+        up   form chosen first: 9.0 sequential reads per epoch; dram saves 7.5 ms an epoch against ssd, worth 7.2 ns per byte
+    mosaic: 0.1 1.1 2.1
+        up   with its whole column: 9.0 sequential reads per epoch; dram saves 7.5 ms an epoch against ssd, worth 7.2 ns per byte
     ");
 }
 

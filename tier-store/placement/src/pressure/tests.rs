@@ -116,7 +116,13 @@ fn small_ones_stay_where_a_large_one_frees_enough() {
 fn pins_modes_and_freezes_hold_under_pressure() {
     let (host, tiering) = aged();
     let rows = RuleRows::Chunks([0, 1].map(ChunkId).into_iter().collect());
-    let pin = NewRule { kind: RuleKind::Pin, tier: "dram".into(), columns: vec![terrace_model::ColumnId(0)], rows };
+    let pin = NewRule {
+        kind: RuleKind::Pin,
+        tier: "dram".into(),
+        columns: vec![terrace_model::ColumnId(0)],
+        rows,
+        form: None,
+    };
     *host.rules.lock() = Arc::new(Rules::default().with(pin, 0).0);
     tiering.set_budget("dram", 3 * COLUMN_BYTES).unwrap();
     *host.mode.lock() = TieringMode::Advise;

@@ -6,8 +6,11 @@ use terrace_storage::tier::codec::Form;
 
 use crate::constraints::PlacementConstraints;
 use crate::cost::TierCost;
-use crate::epoch::{EpochPlan, Inputs, SegmentInput, TierInput};
+use crate::epoch::{EpochPlan, Inputs, PackedImage, SegmentInput, TierInput};
+use crate::form_cost::{FormCost, PackedValues};
+use crate::form_tiers::FormTiers;
 use crate::heat::decay::{SegmentHeat, SegmentKey};
+use crate::place::Place;
 use crate::views::ViewInfluence;
 
 /// Bytes of a segment, unless a test gives it others.
@@ -33,10 +36,13 @@ pub fn segment(chunk: u64) -> SegmentInput {
         key: SegmentKey { table: TableId(1), chunk: ChunkId(chunk), column: ColumnId(0) },
         rows: ROWS,
         bytes: MIB,
+        packed: None,
         form: Form::Plain,
+        forms: FormTiers::PLAIN,
         stored_bytes: MIB,
         home_bytes: MIB,
         whole_at_home: false,
+        packed_at_home: None,
         charged_bytes: [0; MAX_TIERS],
         current: TierId(0),
         heat: SegmentHeat::default(),
@@ -57,6 +63,29 @@ impl SegmentInput {
     /// The segment with another number of bytes.
     pub fn bytes(self, bytes: u64) -> Self {
         Self { bytes, stored_bytes: bytes, home_bytes: bytes, ..self }
+    }
+
+    /// The segment with another number of bytes of its plain image, and as many bytes at home as before.
+    pub fn bytes_in_memory(self, bytes: u64) -> Self {
+        Self { bytes, ..self }
+    }
+
+    /// The segment with a packed form of so many bytes, of numbers that are not narrow. It may have either form on every tier.
+    pub fn packed(self, bytes: u64) -> Self {
+        let values = PackedValues::Numbers { is_narrow: false };
+        let packed = Some(PackedImage { bytes, charged_bytes: [0; MAX_TIERS], values });
+        Self { packed, forms: FormTiers { plain: u8::MAX, packed: u8::MAX }, ..self }
+    }
+
+    /// The segment with a home whose bytes, so many, are packed, of numbers that are not narrow.
+    pub fn packed_at_home(self, bytes: u64) -> Self {
+        let values = PackedValues::Numbers { is_narrow: false };
+        Self { stored_bytes: bytes, home_bytes: bytes, packed_at_home: Some(values), ..self }
+    }
+
+    /// The segment in another form.
+    pub fn in_form(self, form: Form) -> Self {
+        Self { form, ..self }
     }
 
     /// The segment with another number of rows.
@@ -95,24 +124,42 @@ pub(crate) fn three_tiers(dram_bytes: u64, nvm_bytes: u64) -> Vec<TierInput> {
     vec![tier(TierKind::Dram, Some(dram_bytes)), tier(TierKind::Nvm, Some(nvm_bytes)), tier(TierKind::Ssd, None)]
 }
 
-/// Inputs without rules, views and prices. Every segment is charged its bytes on every tier but the home.
+/// Inputs without rules, views and prices. Every segment is charged its bytes on every tier but the home, where it is plain.
 pub(crate) fn plan_inputs(tiers: Vec<TierInput>, mut segments: Vec<SegmentInput>) -> Inputs {
+    let memory = tiers.len() - 1;
     for segment in &mut segments {
-        segment.charged_bytes[..tiers.len() - 1].fill(segment.bytes);
+        segment.charged_bytes[..memory].fill(segment.bytes);
+        if let Some(packed) = &mut segment.packed {
+            packed.charged_bytes[..memory].fill(packed.bytes);
+        }
+        segment.forms = segment.forms.in_memory(memory);
     }
-    Inputs { tiers, segments, payback_epochs: 4.0, rules: Vec::new(), prices: Vec::new(), views: Vec::new() }
+    Inputs {
+        tiers,
+        segments,
+        payback_epochs: 4.0,
+        rules: Vec::new(),
+        prices: Vec::new(),
+        views: Vec::new(),
+        form_cost: FormCost::TYPICAL,
+    }
 }
 
 /// The tier of each segment after a plan.
 pub fn placed(inputs: &Inputs, plan: &EpochPlan) -> Vec<TierId> {
-    let mut tiers: Vec<TierId> = inputs.segments.iter().map(|segment| segment.current).collect();
-    plan.moves.iter().for_each(|planned| tiers[planned.segment] = planned.to);
-    tiers
+    places_after(inputs, plan).into_iter().map(|place| place.tier).collect()
+}
+
+/// The place of each segment after a plan.
+pub(crate) fn places_after(inputs: &Inputs, plan: &EpochPlan) -> Vec<Place> {
+    let mut places: Vec<Place> = inputs.segments.iter().map(SegmentInput::place).collect();
+    plan.moves.iter().for_each(|planned| places[planned.segment] = planned.to_place());
+    places
 }
 
 /// A rule for the whole table.
 pub(crate) fn table_rule(kind: RuleKind, tier: &str) -> NewRule {
-    NewRule { kind, tier: tier.into(), columns: Vec::new(), rows: RuleRows::All }
+    NewRule { kind, tier: tier.into(), columns: Vec::new(), rows: RuleRows::All, form: None }
 }
 
 /// Rules for the whole table, made in this order.

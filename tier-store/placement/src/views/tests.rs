@@ -32,7 +32,7 @@ fn with_views(segments: Vec<SegmentInput>, dram: u64, budgets: &[u64]) -> Inputs
 
 fn worth_us(inputs: &Inputs, at: usize) -> f64 {
     let segment = &inputs.segments[at];
-    expected_us(inputs, segment, inputs.home()) - expected_us(inputs, segment, TierId(0))
+    expected_us(inputs, segment, Place::plain(inputs.home())) - expected_us(inputs, segment, Place::plain(TierId(0)))
 }
 
 fn is_candidate(inputs: &Inputs, at: usize) -> bool {

@@ -343,7 +343,7 @@ fn rows_of_a_view_come_together_and_stay_so() {
     let stale = store.rearrange(&table, &before.chunks, &arrange_apart(mark, 64));
     assert!(matches!(stale, Err(Error::Conflict { .. })), "{stale:?}");
     let rows = RuleRows::Chunks([version.chunks[0].chunk.id].into_iter().collect());
-    let wish = NewRule { kind: RuleKind::Pin, tier: "ssd".into(), columns: Vec::new(), rows };
+    let wish = NewRule { kind: RuleKind::Pin, tier: "ssd".into(), columns: Vec::new(), rows, form: None };
     store.add_rule(table.name(), wish).unwrap();
     let mixed = store.rearrange(&table, &version.chunks[..2], &arrange_apart(mark, 64));
     assert!(matches!(mixed, Err(Error::Conflict { .. })), "{mixed:?}");

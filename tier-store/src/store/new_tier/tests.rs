@@ -171,7 +171,8 @@ fn impossible_wishes_are_refused_with_the_figures() {
     options.tiering.max_budget_bytes = [("dram".to_owned(), 8 * MIB), ("nvm".to_owned(), 4 * MIB)].into();
     let store = Store::open(options).unwrap();
     let table = filled_table(&store);
-    let wish = NewRule { kind: RuleKind::Pin, tier: "nvm".into(), columns: Vec::new(), rows: RuleRows::All };
+    let wish =
+        NewRule { kind: RuleKind::Pin, tier: "nvm".into(), columns: Vec::new(), rows: RuleRows::All, form: None };
     store.add_rule(table.name(), wish.clone()).unwrap();
     epoch(&store);
     refused(store.tiering().drain_tier("nvm"), "tier 'nvm' cannot be drained: pins need ");
@@ -211,7 +212,7 @@ fn a_tier_that_is_configured_no_more_takes_nothing_with_it() {
     let dir = tempfile::tempdir().unwrap();
     let store = Store::open(options(dir.path(), true)).unwrap();
     let table = filled_table(&store);
-    let wish = |kind| NewRule { kind, tier: "nvm".into(), columns: Vec::new(), rows: RuleRows::All };
+    let wish = |kind| NewRule { kind, tier: "nvm".into(), columns: Vec::new(), rows: RuleRows::All, form: None };
     store.add_rule(table.name(), wish(RuleKind::Exclude)).unwrap();
     store.add_rule(table.name(), wish(RuleKind::Pin)).unwrap();
     epoch(&store);

@@ -33,7 +33,7 @@ fn name() -> TableName {
 }
 
 fn new_rule(kind: RuleKind, tier: &str, columns: &[u32], rows: RuleRows) -> NewRule {
-    NewRule { kind, tier: tier.into(), columns: columns.iter().copied().map(ColumnId).collect(), rows }
+    NewRule { kind, tier: tier.into(), columns: columns.iter().copied().map(ColumnId).collect(), rows, form: None }
 }
 
 fn chunks(ids: impl IntoIterator<Item = u64>) -> RuleRows {

@@ -1,4 +1,4 @@
-//! Carries out one move: copy, swap, release.
+//! Carries out one move: copy, swap, release. A move may change the form of a copy, also on the tier where it lies.
 //!
 //! Invariants: bytes are charged to the target before they are copied, so no budget is ever exceeded; the old copy
 //! stays charged until its last reader is done; a segment that another move took meanwhile is left alone. Moves may run
@@ -23,7 +23,7 @@ pub struct Relocation {
     pub column: usize,
     /// The tier of the segment when the move was planned.
     pub from: TierId,
-    /// The target tier.
+    /// The target tier; that of the segment where only the form changes.
     pub to: TierId,
     /// The form of the copy there, if the segment has it ([`Segment::form`]).
     pub form: Form,
@@ -38,6 +38,11 @@ impl Relocation {
     /// Bytes of the segment at its home.
     pub(super) fn home_bytes(&self) -> u64 {
         self.chunk.segments.get(self.column).map_or(0, |segment| segment.home.len)
+    }
+
+    /// True for a copy of this segment that is in the form which the move makes.
+    fn has_form(&self, segment: &Segment, resident: &Resident) -> bool {
+        resident.column.form() == segment.form(self.form)
     }
 }
 
@@ -82,12 +87,12 @@ fn error_at(tier: TierId) -> impl Fn(Error) -> MoveError {
 /// after the last of them is the home. Errors are those of reading the home or storing the copy; nothing has changed
 /// then.
 pub fn try_move(tiers: &[Arc<dyn MemoryTier>], home: &dyn HomeTier, relocation: &Relocation) -> MoveResult {
-    let Relocation { chunk, column, from, to, form } = relocation;
+    let Relocation { chunk, column, from, to, .. } = relocation;
     let segment = segment_of(chunk, *column).map_err(error_at(*to))?;
     let home_id = TierId(tiers.len() as u8);
     let current = segment.resident.load_full();
     let current_tier = current.as_ref().map_or(home_id, |resident| resident.tier.id());
-    let is_formed = current.as_ref().is_none_or(|resident| resident.column.form() == segment.form(*form));
+    let is_formed = current.as_ref().is_none_or(|resident| relocation.has_form(segment, resident));
     if current_tier == *to && is_formed {
         return Ok(Outcome::Moved);
     }
@@ -133,7 +138,8 @@ fn promote(tiers: &[Arc<dyn MemoryTier>], relocation: &Relocation, read: &ReadCo
     let segment = segment_of(chunk, *column)?;
     if let Some(resident) = segment.resident.load_full() {
         let at = resident.tier.id();
-        return Ok(if at == *to { Outcome::Moved } else { Outcome::Stale(at) });
+        let is_done = at == *to && relocation.has_form(segment, &resident);
+        return Ok(if is_done { Outcome::Moved } else { Outcome::Stale(at) });
     }
     let missing = || Error::Invalid(format!("a move targets tier {}, only {} exist", to.0, tiers.len()));
     let target = tiers.get(usize::from(to.0)).ok_or_else(missing)?;

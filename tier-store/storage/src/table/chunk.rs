@@ -118,6 +118,12 @@ impl Segment {
         }
     }
 
+    /// Bytes of its image in the packed form; `None` where it has none, or one that is not worth it ([`codec::is_worth_packing`]).
+    #[inline]
+    pub fn packed_bytes(&self) -> Option<u64> {
+        self.worth_packing(codec::image_bytes(&self.home))
+    }
+
     /// The form that it gets where `form` is wanted: the plain one unless the other is worth it ([`codec::is_worth_packing`]).
     pub fn form(&self, form: Form) -> Form {
         self.worth_packing(codec::image_bytes(&self.home)).map_or(Form::Plain, |_| form)

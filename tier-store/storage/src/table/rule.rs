@@ -1,16 +1,17 @@
 //! Placement rules: what users demand of the placement of a table.
 //!
-//! A rule demands that segments lie on a tier (pin), do not (exclude), or preferably do (prefer); its scope is columns
-//! and chunks of the table. The rules of a table are part of each of its versions, so both change in one commit: when
+//! A rule demands that segments lie on a tier (pin), do not (exclude), or preferably do (prefer), in any form or in the one
+//! that it names; its scope is columns and chunks of the table. The rules of a table are part of each of its versions, so both change in one commit: when
 //! chunks are replaced by others, these take their place in the rules. Rules name columns by id, so renames do not
 //! affect them. If two rules contradict each other on a segment, the later one applies.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use terrace_model::{ChunkId, ColumnId, Error, Result, TableName};
 
 use super::TableDefinition;
 use super::chunk_set::ChunkSet;
 use super::predicate::Predicate;
+use crate::tier::codec::Form;
 
 /// The kind of a rule: segments must lie on the tier (pin), must not (exclude), or should (prefer).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -66,6 +67,9 @@ pub struct NewRule {
     pub columns: Vec<ColumnId>,
     /// Chunks.
     pub rows: RuleRows,
+    /// The form of the copies that it is about; `None`: any. [`Rules`] are stored with it, rules alone without.
+    #[serde(skip)]
+    pub form: Option<Form>,
 }
 
 /// A rule of a table.
@@ -87,7 +91,7 @@ impl Rule {
 
     /// Formats it as SQL after ALTER TABLE; `name` gives the names of columns.
     pub fn sql(&self, name: &dyn Fn(ColumnId) -> String) -> String {
-        let NewRule { kind, tier, columns, rows } = &self.spec;
+        let NewRule { kind, tier, columns, rows, form } = &self.spec;
         let mut text = kind.name().to_uppercase();
         if !columns.is_empty() {
             let names: Vec<String> = columns.iter().map(|column| quoted(&name(*column))).collect();
@@ -100,7 +104,8 @@ impl Rule {
                 text.push_str(&format!(" WHERE {}", predicate.sql(&|column| quoted(&name(column)))));
             }
         }
-        format!("{text} {} {tier}", kind.preposition())
+        let form = form.map_or_else(String::new, |form| format!(" FORM {form}"));
+        format!("{text} {} {tier}{form}", kind.preposition())
     }
 }
 
@@ -150,9 +155,40 @@ fn same_columns(a: &[ColumnId], b: &[ColumnId]) -> bool {
 
 /// The rules of a table, in the order of their creation.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(from = "StoredRules", into = "StoredRules")]
 pub struct Rules {
     rules: Vec<Rule>,
     last: u64,
+}
+
+/// Rules as stored.
+#[derive(Serialize, Deserialize)]
+struct StoredRules {
+    rules: Vec<Rule>,
+    last: u64,
+    /// For each of `rules`, its form. Older records end before this field.
+    #[serde(deserialize_with = "empty_if_missing")]
+    forms: Vec<Option<Form>>,
+}
+
+fn empty_if_missing<'de, D: Deserializer<'de>>(record: D) -> std::result::Result<Vec<Option<Form>>, D::Error> {
+    Ok(Vec::deserialize(record).unwrap_or_default())
+}
+
+impl From<StoredRules> for Rules {
+    fn from(stored: StoredRules) -> Self {
+        let StoredRules { mut rules, last, forms } = stored;
+        rules.iter_mut().zip(forms).for_each(|(rule, form)| rule.spec.form = form);
+        Self { rules, last }
+    }
+}
+
+impl From<Rules> for StoredRules {
+    fn from(rules: Rules) -> Self {
+        let Rules { rules, last } = rules;
+        let forms = rules.iter().map(|rule| rule.spec.form).collect();
+        Self { rules, last, forms }
+    }
 }
 
 impl Rules {
@@ -175,6 +211,7 @@ impl Rules {
                 && known.tier == spec.tier
                 && same_columns(&known.columns, &spec.columns)
                 && known.rows == spec.rows
+                && known.form == spec.form
         };
         rules.rules.retain(|rule| !is_equal(rule));
         rules.last += 1;
@@ -270,7 +307,7 @@ mod tests {
 
     fn pin(rows: RuleRows, columns: &[u32]) -> NewRule {
         let columns = columns.iter().copied().map(ColumnId).collect();
-        NewRule { kind: RuleKind::Pin, tier: "dram".into(), columns, rows }
+        NewRule { kind: RuleKind::Pin, tier: "dram".into(), columns, rows, form: None }
     }
 
     fn chunks(ids: &[u64]) -> RuleRows {
@@ -300,6 +337,27 @@ mod tests {
         assert!(rules.without(&table, &scope).unwrap().0.is_empty());
         let (rules, last) = rules.without(&table, &RuleChoice::All).unwrap().0.with(pin(RuleRows::All, &[]), 4);
         assert_eq!((last.number, rules.iter().len()), (4, 1));
+    }
+
+    #[test]
+    fn rules_are_stored_with_their_forms_and_older_ones_are_read() {
+        #[derive(Serialize)]
+        struct Older {
+            rules: Vec<Rule>,
+            last: u64,
+        }
+        let packed = NewRule { form: Some(Form::Packed), ..pin(RuleRows::All, &[3]) };
+        let (rules, _) = Rules::default().with(pin(RuleRows::All, &[]), 1);
+        let (rules, _) = rules.with(packed, 2);
+        assert_eq!(as_text(&rules), ["1: PIN TO dram", "2: PIN COLUMNS (c3) TO dram FORM packed"]);
+        let stored = postcard::to_stdvec(&rules).unwrap();
+        assert_eq!(postcard::from_bytes::<Rules>(&stored).unwrap(), rules);
+        let older = Older { rules: rules.iter().cloned().collect(), last: 2 };
+        let older = postcard::to_stdvec(&older).unwrap();
+        // An earlier version reads what it knows of a record of this one.
+        assert!(stored.starts_with(&older));
+        let read = postcard::from_bytes::<Rules>(&older).unwrap();
+        assert_eq!(as_text(&read), ["1: PIN TO dram", "2: PIN COLUMNS (c3) TO dram"]);
     }
 
     #[test]

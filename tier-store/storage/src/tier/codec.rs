@@ -84,7 +84,8 @@ pub use stamp::{Stamp, check_stamp};
 pub use stored_column::{StoredColumn, decode_stored, packed_bytes_of_file, stored_bytes};
 
 /// How an image stores the values of a column.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, serde::Serialize, serde::Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, serde::Serialize, serde::Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Form {
     /// Arrow arrays, in narrow types.
@@ -94,11 +95,79 @@ pub enum Form {
     Packed,
 }
 
+impl Form {
+    /// Both, the one that is read faster first.
+    pub const ALL: [Self; 2] = [Self::Plain, Self::Packed];
+
+    /// Lower-case name, as in settings, SQL and JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Plain => "plain",
+            Self::Packed => "packed",
+        }
+    }
+
+    /// The other one.
+    pub fn other(self) -> Self {
+        match self {
+            Self::Plain => Self::Packed,
+            Self::Packed => Self::Plain,
+        }
+    }
+
+    /// The form of this name.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for another name.
+    pub fn from_name(name: &str) -> Result<Self> {
+        let unknown = || Error::Invalid(format!("there is no form '{name}': a form is plain or packed"));
+        Self::ALL.into_iter().find(|form| form.name() == name).ok_or_else(unknown)
+    }
+}
+
 impl std::fmt::Display for Form {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// The forms that copies in memory get, where no rule names one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FormChoice {
+    /// The plain one.
+    #[default]
+    Plain,
+    /// The packed one, where a column has it and it saves enough.
+    Packed,
+    /// Either: placement chooses the form of a copy together with its tier.
+    Auto,
+}
+
+impl FormChoice {
+    /// The form of copies that are made before placement can weigh them: those of new chunks.
+    pub fn first(self) -> Form {
+        match self {
+            Self::Plain | Self::Auto => Form::Plain,
+            Self::Packed => Form::Packed,
+        }
+    }
+
+    /// The form that takes fewest bytes of those that it allows.
+    pub fn smallest(self) -> Form {
+        match self {
+            Self::Plain => Form::Plain,
+            Self::Packed | Self::Auto => Form::Packed,
+        }
+    }
+}
+
+impl std::fmt::Display for FormChoice {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::Plain => "plain",
             Self::Packed => "packed",
+            Self::Auto => "auto",
         })
     }
 }

@@ -2,7 +2,7 @@
 //! whatever is asked of the two, at every placement, has the same answer or error.
 
 use terrace_tier_store::store::NvmOptions;
-use terrace_tier_store::tier::codec::Form;
+use terrace_tier_store::tier::codec::FormChoice;
 use terrace_tier_store::tier::nvm::NvmBacking;
 
 use super::*;
@@ -89,7 +89,7 @@ enum Place {
 
 async fn server_at(place: Place) -> Closed {
     let dir = Arc::new(tempfile::tempdir().unwrap());
-    let form = if place == Place::Packed { Form::Packed } else { Form::Plain };
+    let form = if place == Place::Packed { FormChoice::Packed } else { FormChoice::Plain };
     let nvm = NvmOptions { backing: NvmBacking::Emulated, capacity_bytes: 64 << 20, limiter: None };
     let options = StoreOptions { form, nvm: Some(nvm), ..StoreOptions::new(dir.path().join("data")) };
     let server = Server::over(Store::open(options).unwrap(), dir, |options| options.owner = Some(owner()));

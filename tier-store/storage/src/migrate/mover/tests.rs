@@ -134,6 +134,58 @@ fn full_tiers_exchange_segments(executor: MoveExecutor) {
 }
 
 #[test]
+fn copies_on_a_full_tier_change_their_form_within_its_budget() {
+    for executor in [MoveExecutor::Caller, MoveExecutor::Background, MoveExecutor::Threads(3)] {
+        let home = FakeHome::default();
+        let chunks: Vec<_> = (0..4).map(|id| home.add(1, id)).collect();
+        let tiers = tiers(1 << 20, 0);
+        let charged = |form| tiers[0].charged_bytes(chunks[0].segments[0].bytes_in(form) as usize);
+        let [plain, packed] = Form::ALL.map(charged);
+        assert!(packed < plain / 2, "{packed} {plain}");
+        tiers[0].account().set_limit_bytes(4 * plain);
+        let health = Health::default();
+        let clock = SystemClock::default();
+        let queue = MoveQueue {
+            tiers: &tiers,
+            home: &home,
+            health: &health,
+            clock: &clock,
+            cancel: &AtomicBool::new(false),
+            rates: &[],
+            patience: Duration::from_millis(20),
+            executor,
+            urgent: false,
+        };
+        let all_in = |from, form| {
+            let moves: Vec<_> =
+                chunks.iter().map(|chunk| Relocation { form, ..relocation(chunk, 0, from, DRAM) }).collect();
+            let mut done = 0;
+            queue.run(&moves, |_, verdict| done += usize::from(matches!(verdict, Verdict::Done { .. })));
+            assert_eq!(done, chunks.len(), "{executor:?} {form}");
+            for chunk in &chunks {
+                let copy = chunk.segments[0].resident.load_full().unwrap();
+                assert_eq!((copy.tier.id(), copy.column.form()), (DRAM, form), "{executor:?}");
+                let values = copy.column.widened().unwrap();
+                assert_eq!(
+                    values.as_primitive::<arrow::datatypes::Int64Type>().value(5),
+                    FIRST_ID + chunk.id.0 as i64 * 1000 + 5
+                );
+            }
+        };
+        let reads = || home.reads.load(Ordering::Relaxed);
+        all_in(SSD, Form::Plain);
+        assert_eq!((used(&tiers)[0], reads()), (4 * plain, 4));
+        // Nothing has room at first: at least one copy is dropped and made again from home, and not all are.
+        all_in(DRAM, Form::Packed);
+        assert_eq!(used(&tiers)[0], 4 * packed);
+        assert!((5..8).contains(&reads()), "{executor:?}: {}", reads());
+        all_in(DRAM, Form::Plain);
+        assert_eq!(used(&tiers)[0], 4 * plain);
+        assert!(tiers[0].account().peak_bytes() <= tiers[0].account().limit_bytes(), "{executor:?}");
+    }
+}
+
+#[test]
 fn a_move_has_temporary_data_make_room() {
     let home = FakeHome::default();
     let tiers = tiers(8192, 8192);
