@@ -96,8 +96,8 @@ def test_tables_of_packed_files_are_smaller_and_become_arrow_files_again(tmp_pat
     # The table keeps its format, whatever new ones get.
     with Server(tmp_path, *raw) as server:
         assert server.query("select format from system.tables").to_pylist() == [{"format": "packed"}]
-        server.query("alter table t set (format = 'arrow')")
         assert server.query(query).to_pylist() == expected
+        server.query("alter table t set (format = 'arrow')")
         server.query("optimize table t")
         assert server.query(query).to_pylist() == expected
         # The old files go with their last readers.

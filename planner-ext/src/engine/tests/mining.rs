@@ -119,6 +119,49 @@ async fn many_queries_by_key_do_not_keep_out_what_comes_after_them() {
     assert!(noted > 3 * 512 && missed > 30, "there is room for 512 at a time: {missed}");
 }
 
+/// Waits until all of these files are deleted.
+async fn are_deleted(files: &[std::path::PathBuf], why: &str) {
+    assert!(!files.is_empty(), "{why}");
+    let mut checks = 0;
+    while files.iter().any(|file| file.exists()) {
+        checks += 1;
+        assert!(checks < 200, "something keeps files of chunks that are no part of a table any more: {why}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn scans_that_are_logged_keep_no_files() {
+    let server = Server::with(|options| options.mining.mode = MiningMode::Advise);
+    let rows = "SELECT value AS k, value % 7 AS v FROM generate_series(1, 1000)";
+    server.run(&format!("CREATE TABLE t WITH (chunk_rows = 100) AS {rows}")).await.unwrap();
+    server.run("OPTIMIZE TABLE t").await.unwrap();
+    let files = || -> Vec<std::path::PathBuf> {
+        let table = server.engine.store().table(&TableName::new("public", "t")).unwrap();
+        table.version().chunks.iter().map(|entry| entry.chunk.path.clone()).collect()
+    };
+    assert!(files().iter().all(|file| file.exists()));
+    let logged_scans = || server.engine.mining_counters().scans()[0].1;
+    let alter = ["ALTER TABLE t SET (cluster_by = 'v')", "ALTER TABLE t ADD COLUMN w BIGINT"];
+    for (digit, alter) in alter.into_iter().enumerate() {
+        // OPTIMIZE rewrites the chunks with deleted rows.
+        server.run(&format!("DELETE FROM t WHERE k % 10 = {digit}")).await.unwrap();
+        let (mut replaced, logged) = (files(), logged_scans());
+        server.rows("SELECT count(*) FROM t WHERE v = 3").await;
+        assert!(logged_scans() > logged, "{alter}");
+        server.run(alter).await.unwrap();
+        server.run("OPTIMIZE TABLE t").await.unwrap();
+        let kept = files();
+        replaced.retain(|file| !kept.contains(file));
+        are_deleted(&replaced, alter).await;
+    }
+    let (dropped, logged) = (files(), logged_scans());
+    server.rows("SELECT count(*) FROM t WHERE v = 4").await;
+    assert!(logged_scans() > logged, "DROP TABLE");
+    server.run("DROP TABLE t").await.unwrap();
+    are_deleted(&dropped, "DROP TABLE").await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_is_learned_when_nobody_wants_it() {
     let server = orders(|options| options.mining.mode = MiningMode::Off).await;

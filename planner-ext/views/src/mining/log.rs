@@ -4,29 +4,52 @@
 //! full, a new filter replaces one that came only once, drawn so that all filters of an epoch have the same chance: a
 //! thousand look-ups by key must not keep out the query that comes after them. Scans that are left out are counted, and
 //! a view is never assumed to serve more scans than were logged.
+//!
+//! The log names tables and holds none: a [`Table`] that was altered or dropped keeps its last version, and with it the
+//! files of all chunks that were deleted since.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use arrow::datatypes::SchemaRef;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::logical_expr::Expr;
 use parking_lot::Mutex;
 use terrace_scan::hot_views::{MiningCounters, PlannedScan, Volume};
 use terrace_tier_store::clock::{Clock, SystemClock};
-use terrace_tier_store::table::{Table, TableName};
+use terrace_tier_store::table::{Table, TableId, TableName};
 
 /// Most different scans of one table in the log.
 const MOST_SCANS: usize = 512;
 /// Most parts of expressions in the log, of all scans together.
 const MOST_PARTS: usize = 16_384;
 
+/// The table of a scan, as of the definition that the scan was planned with.
+#[derive(Debug, Clone)]
+pub(super) struct ScannedTable {
+    id: TableId,
+    pub(super) name: TableName,
+    pub(super) schema: SchemaRef,
+}
+
+impl ScannedTable {
+    fn new(table: &Table) -> Self {
+        Self { id: table.id(), name: table.name().clone(), schema: Arc::clone(table.schema()) }
+    }
+
+    /// Whether this is the same table with the same columns.
+    fn is_same(&self, other: &Self) -> bool {
+        self.id == other.id && Arc::ptr_eq(&self.schema, &other.schema)
+    }
+}
+
 /// The filters and columns of a planned scan.
 #[derive(Debug)]
 pub(crate) struct MinedRequest {
     log: Arc<ScanLog>,
-    table: Arc<Table>,
+    table: ScannedTable,
     pub(super) filters: Vec<Expr>,
     /// Names of the columns that the scan emits.
     pub(super) columns: Vec<String>,
@@ -40,7 +63,7 @@ impl terrace_scan::hot_views::ScanRequest for MinedRequest {
 
 impl PartialEq for MinedRequest {
     fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.table, &other.table) && self.filters == other.filters && self.columns == other.columns
+        self.table.is_same(&other.table) && self.filters == other.filters && self.columns == other.columns
     }
 }
 
@@ -67,7 +90,7 @@ pub(super) struct LoggedScan {
 /// The scans of a table in an epoch.
 #[derive(Debug)]
 pub(super) struct TableLog {
-    pub(super) table: Arc<Table>,
+    pub(super) table: ScannedTable,
     pub(super) scans: Vec<LoggedScan>,
     /// Number of executions of scans for which the log had no room.
     pub(super) missed: u64,
@@ -90,10 +113,10 @@ struct Epoch {
 }
 
 impl Epoch {
-    fn table_mut(&mut self, table: &Arc<Table>) -> &mut (TableLog, HashMap<Arc<MinedRequest>, usize>) {
+    fn table_mut(&mut self, table: &ScannedTable) -> &mut (TableLog, HashMap<Arc<MinedRequest>, usize>) {
         self.tables
-            .entry(table.name().clone())
-            .or_insert_with(|| (TableLog { table: Arc::clone(table), scans: Vec::new(), missed: 0 }, HashMap::new()))
+            .entry(table.name.clone())
+            .or_insert_with(|| (TableLog { table: table.clone(), scans: Vec::new(), missed: 0 }, HashMap::new()))
     }
 
     /// Counts an execution of a known scan; false for an unknown one.
@@ -105,7 +128,7 @@ impl Epoch {
     }
 
     /// Makes room for a new scan with so many parts, removing an older one if necessary; false when there is no room.
-    fn make_room(&mut self, table: &Arc<Table>, parts: usize) -> bool {
+    fn make_room(&mut self, table: &ScannedTable, parts: usize) -> bool {
         let is_free = |all: usize| all + parts <= MOST_PARTS;
         let all_parts = self.parts;
         let (log, known) = self.table_mut(table);
@@ -130,7 +153,7 @@ impl Epoch {
     fn add(&mut self, scan: LoggedScan) {
         self.parts += scan.parts;
         let (log, known) = self.table_mut(&scan.request.table);
-        log.table = Arc::clone(&scan.request.table);
+        log.table = scan.request.table.clone();
         known.insert(Arc::clone(&scan.request), log.scans.len());
         log.scans.push(scan);
     }
@@ -164,7 +187,7 @@ impl ScanLog {
         }
         Some(Arc::new(MinedRequest {
             log: Arc::clone(self),
-            table: Arc::clone(scan.table),
+            table: ScannedTable::new(scan.table),
             filters: scan.filters.to_vec(),
             columns: scan.columns.iter().map(|&column| column.to_owned()).collect(),
         }))

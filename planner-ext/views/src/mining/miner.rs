@@ -195,11 +195,11 @@ impl MinerState {
     fn take(&mut self, log: &ScanLog, most_epochs: usize) {
         let epoch = self.epoch;
         for logged in log.take() {
-            let schema = logged.table.schema();
+            let schema = &logged.table.schema;
             let Some(columns) = columns(schema) else { continue };
             let scans: Vec<Scan> =
                 logged.scans.iter().filter_map(|scan| Scan::from_log(scan, &columns, epoch)).collect();
-            let name = logged.table.name().clone();
+            let name = logged.table.name.clone();
             tracing::debug!(table = %name, scans = scans.len(), missed = logged.missed, "mining the logged scans");
             let history = self
                 .tables
