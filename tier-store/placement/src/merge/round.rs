@@ -254,7 +254,8 @@ impl Round<'_> {
     }
 
     /// The form in which a segment comes to a tier: the plain one where it saves more time, its making included, and there is free
-    /// room for it, else the one that takes fewer bytes. Nothing is evicted for a larger copy; the next epoch weighs both.
+    /// room for it, else the one that takes fewer bytes. Nothing is evicted for a larger copy; the next epoch weighs both. Under a
+    /// policy that does not weigh forms it is the smaller one, which an epoch would choose, too.
     fn promotion_place(&self, tier: TierId, input: &SegmentInput) -> Place {
         let smallest = input.usual_place(tier);
         let plain = Place::plain(tier);
@@ -262,7 +263,8 @@ impl Round<'_> {
         let account = memory.get(usize::from(tier.0)).map(|tier| tier.account());
         let has_room = || account.is_some_and(|account| bytes_to_free(account, input.charged_at(plain)) == Some(0));
         let saves_more = || self.ledger.net_us(input, plain) > self.ledger.net_us(input, smallest);
-        if input.allows_form(plain) && has_room() && saves_more() { plain } else { smallest }
+        let is_weighed = self.shared.planner.policy().kind().uses_costs() && input.allows_form(plain);
+        if is_weighed && has_room() && saves_more() { plain } else { smallest }
     }
 
     /// Finds or makes room for a segment on a tier; `None` when there is none, or the evicted segments would lose more.
