@@ -138,6 +138,19 @@ fn a_move_says_what_packing_saves_and_costs() {
 }
 
 #[test]
+fn packing_that_saves_time_on_the_same_tier_says_so() {
+    let mut inputs = Inputs { form_cost: FormCost::TYPICAL, ..at_home(4 * MIB, &[scans(3.0)]) };
+    inputs.segments[0].current = TierId(0);
+    let moves = plan(&inputs, Effort::default()).unwrap().moves;
+    let [packing] = &moves[..] else { panic!("{moves:?}") };
+    assert_eq!(packing.to_place(), Place { tier: TierId(0), form: Form::Packed });
+    assert!(packing.benefit_us > 0.0 && !packing.rises());
+    let start = "packed where it lies: 3.0 sequential reads per epoch; packed they save ";
+    assert!(packing.reason.starts_with(start), "{}", packing.reason);
+    assert!(packing.reason.contains(" an epoch, as they read 768.0 KiB less from dram; packed: "), "{}", packing.reason);
+}
+
+#[test]
 fn a_pinned_copy_is_packed_rather_than_given_way() {
     let mut inputs = at_home(MIB * 3 / 4, &[scans(1.0), scans(2.0), SegmentHeat::default()]);
     inputs.segments.iter_mut().for_each(|segment| segment.constraints = pinned_to_dram());

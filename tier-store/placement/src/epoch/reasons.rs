@@ -122,6 +122,12 @@ fn form_reason(inputs: &Inputs, segment: &SegmentInput, planned: &PlannedMove, p
             time(planned.benefit_us),
             bytes(plain.saturating_sub(packed)),
         ),
+        // On a slow tier the bytes that packing saves may take longer than to unpack.
+        false if planned.benefit_us > 0.0 => format!(
+            "packed where it lies: {reads}; packed they save {} an epoch, as they read {} less from {tier}",
+            time(planned.benefit_us),
+            bytes(plain.saturating_sub(packed)),
+        ),
         false => format!(
             "packed where it lies: {reads}; {tier} makes better use of {}, for which a plain copy saves {} an epoch, {worth} \
              ns per byte{against}",
