@@ -147,7 +147,11 @@ fn packing_that_saves_time_on_the_same_tier_says_so() {
     assert!(packing.benefit_us > 0.0 && !packing.rises());
     let start = "packed where it lies: 3.0 sequential reads per epoch; packed they save ";
     assert!(packing.reason.starts_with(start), "{}", packing.reason);
-    assert!(packing.reason.contains(" an epoch, as they read 768.0 KiB less from dram; packed: "), "{}", packing.reason);
+    assert!(
+        packing.reason.contains(" an epoch, as they read 768.0 KiB less from dram; packed: "),
+        "{}",
+        packing.reason
+    );
 }
 
 #[test]
