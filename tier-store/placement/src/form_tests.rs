@@ -155,6 +155,17 @@ fn packing_that_saves_time_on_the_same_tier_says_so() {
 }
 
 #[test]
+fn a_copy_gets_the_form_of_the_setting_once_no_rule_names_another() {
+    let mut inputs = Inputs { form_cost: FormCost::TYPICAL, ..at_home(4 * MIB, &[scans(9.0)]) };
+    let segment = &mut inputs.segments[0];
+    (segment.current, segment.form) = (TierId(0), Form::Packed);
+    segment.forms.keep(Place::plain(TierId(0)));
+    let moves = plan(&inputs, Effort::default()).unwrap().moves;
+    let [unpacking] = &moves[..] else { panic!("{moves:?}") };
+    assert_eq!((unpacking.to_place(), &*unpacking.reason), (Place::plain(TierId(0)), "plain by tiering.form"));
+}
+
+#[test]
 fn a_pinned_copy_is_packed_rather_than_given_way() {
     let mut inputs = at_home(MIB * 3 / 4, &[scans(1.0), scans(2.0), SegmentHeat::default()]);
     inputs.segments.iter_mut().for_each(|segment| segment.constraints = pinned_to_dram());

@@ -29,8 +29,10 @@ pub(super) fn rule_reason(
         ));
     }
     let in_place = planned.from == planned.to;
-    if in_place && constraints.form.is_some() && !segment.allows_form(planned.from_place()) {
-        return Some(format!("{} by {}", planned.to_form, inputs.rule(constraints.form)));
+    if in_place && !segment.allows_form(planned.from_place()) {
+        // Without a rule it is the setting: the rule that made the copy so is gone.
+        let by = if constraints.form.is_some() { inputs.rule(constraints.form) } else { "tiering.form" };
+        return Some(format!("{} by {by}", planned.to_form));
     }
     if !in_place && constraints.pin.is_some() && constraints.only() == Some(planned.to) {
         return Some(format!("pinned: {}", inputs.rule(constraints.pin)));
