@@ -86,8 +86,8 @@ pub struct SegmentInput {
     pub rows: u32,
     /// Bytes of its image in memory, in the plain form.
     pub bytes: u64,
-    /// Its packed form; `None` where it has none that is worth it.
-    pub packed: Option<PackedImage>,
+    /// Its packed form; `None` where it has none that is worth it. Most segments have none to choose, so it lies apart.
+    pub packed: Option<Box<PackedImage>>,
     /// The form of its copy; plain at home.
     pub form: Form,
     /// The tiers on which its copy may have each form; without effect where it has no packed form.

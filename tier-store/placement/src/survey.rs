@@ -200,17 +200,16 @@ pub(super) fn segment_input(
     // Where neither setting nor rules know the packed form, a plan need not, either.
     let is_known = weights.form != FormChoice::Plain || form == Form::Packed || names_form(&constraints);
     let values = || packed_values(&segment.home, chunk.rows, bytes);
-    let packed = is_known.then(packed_bytes).flatten().map(|packed_bytes| PackedImage {
-        bytes: packed_bytes,
-        charged_bytes: charged_bytes(memory, packed_bytes),
-        values: values(),
-    });
+    let packed = is_known
+        .then(packed_bytes)
+        .flatten()
+        .map(|bytes| Box::new(PackedImage { bytes, charged_bytes: charged_bytes(memory, bytes), values: values() }));
     SegmentInput {
         key,
         rows: chunk.rows,
         bytes,
         form,
-        forms: packed.map_or(FormTiers::PLAIN, |_| FormTiers::new(weights.form, &constraints, memory.len())),
+        forms: packed.as_ref().map_or(FormTiers::PLAIN, |_| FormTiers::new(weights.form, &constraints, memory.len())),
         packed,
         stored_bytes: segment.home.len,
         home_bytes: home_bytes(&segment.home, weights.rates),

@@ -48,7 +48,7 @@ impl SegmentInput {
 
     /// Its values as the packed form has them; `None` where neither a copy nor its home is packed.
     pub(crate) fn values(&self) -> Option<PackedValues> {
-        self.packed.map(|packed| packed.values).or(self.packed_at_home)
+        self.packed.as_ref().map(|packed| packed.values).or(self.packed_at_home)
     }
 
     /// Bytes of its image in a form.
@@ -61,7 +61,7 @@ impl SegmentInput {
 
     /// The fewest bytes that its image in memory may have.
     pub(crate) fn least_bytes(&self) -> u64 {
-        let packed = self.packed.filter(|_| self.forms.packed != 0);
+        let packed = self.packed.as_ref().filter(|_| self.forms.packed != 0);
         packed.map_or(self.bytes, |packed| packed.bytes)
     }
 
