@@ -124,7 +124,11 @@ fn run_experiments(options: &RunOptions) -> Result<()> {
                 failed.push(experiment.name);
             }
         }
-        println!("  {} took {:.1} minutes, with its preparations", experiment.name, begun.elapsed().as_secs_f64() / 60.0);
+        println!(
+            "  {} took {:.1} minutes, with its preparations",
+            experiment.name,
+            begun.elapsed().as_secs_f64() / 60.0
+        );
     }
     if let Some(file) = &options.json {
         let text = serde_json::to_string_pretty(&bench.rows)?;
