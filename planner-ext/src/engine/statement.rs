@@ -88,7 +88,7 @@ impl Planned {
     }
 
     /// Lets executions share the optimized plan of a [repeatable](super::plan_cache::is_repeatable) query, and the session state of
-    /// the snapshot: they look no names up and ask for no time.
+    /// the snapshot: they look no names up and ask for no time. A query with parameters is optimized now, where it can be.
     pub(super) fn with_shared_optimization(self) -> Self {
         let skeleton = Skeleton::new(self.snapshot.template(), &self.plan).unwrap_or_else(|error| {
             tracing::debug!(%error, "a query is optimized once its parameters are bound");
