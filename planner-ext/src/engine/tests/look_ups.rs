@@ -1,0 +1,179 @@
+//! Look-ups by prepared statements: optimized before their values are known, with the answers of the same queries with literals.
+
+use arrow::array::Float64Array;
+use datafusion::physical_plan::{ExecutionPlan, displayable};
+use terrace_scan::scan::TierScanExec;
+
+use super::*;
+use crate::engine::run::scan_alone;
+
+async fn with_rows() -> Server {
+    let server = Server::new();
+    server.run("CREATE TABLE t (k BIGINT, i INT, s VARCHAR, f DOUBLE) WITH (cluster_by = 'k')").await.unwrap();
+    let rows = "SELECT value, CAST(value % 7 AS INT), concat('s', value % 100), CAST(value AS DOUBLE) FROM generate_series(1, 3000)";
+    server.run(&format!("INSERT INTO t {rows}")).await.unwrap();
+    server.run("INSERT INTO t VALUES (NULL, NULL, NULL, NULL), (-5, 3, 's7', 0.5)").await.unwrap();
+    server
+}
+
+fn int(value: i64) -> ArrayRef {
+    Arc::new(Int64Array::from(vec![value]))
+}
+
+fn short(value: i32) -> ArrayRef {
+    Arc::new(Int32Array::from(vec![value]))
+}
+
+fn float(value: f64) -> ArrayRef {
+    Arc::new(Float64Array::from(vec![value]))
+}
+
+fn text(value: &str) -> ArrayRef {
+    Arc::new(StringArray::from(vec![value]))
+}
+
+fn null() -> ArrayRef {
+    Arc::new(Int64Array::from(vec![None::<i64>]))
+}
+
+/// The rows for one value of the only parameter.
+async fn look_up(prepared: &Arc<Prepared>, value: ArrayRef) -> Result<Vec<String>> {
+    let running = prepared.query(Some(batch(vec![("1", value)]))).await?;
+    let rows: Vec<RecordBatch> = running.stream.try_collect().await.map_err(Error::from)?;
+    Ok(row_texts(&rows))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn look_ups_answer_as_queries_with_literals() {
+    let server = with_rows().await;
+    let nothing = "CAST(NULL AS BIGINT)";
+    let numbers = || {
+        vec![
+            (int(7), "7"),
+            (null(), nothing),
+            (short(8), "8"),
+            (int(-5), "-5"),
+            (int(3_000_000_000), "3000000000"),
+            (float(2.5), "2.5"),
+            (float(3.0), "3.0"),
+        ]
+    };
+    let texts = vec![(text("s7"), "'s7'"), (text(""), "''"), (text("it''s"), "'it''''s'"), (text("s8"), "'s8'")];
+    let mut cases = vec![("s = $1", texts.clone()), ("$1 <= s", texts)];
+    for condition in [
+        "k = $1",
+        "i = $1",
+        "k <> $1",
+        "$1 > i",
+        "k BETWEEN $1 AND 20",
+        "NOT (k = $1)",
+        "k >= $1 AND i = 3",
+        "f = $1",
+        "k = $1 OR i = 3",
+        "k IN ($1, 9)",
+        "k + 1 = $1",
+    ] {
+        cases.push((condition, numbers()));
+    }
+    for (condition, values) in cases {
+        for select in ["SELECT k, i, s FROM t WHERE {} ORDER BY k", "SELECT count(*), sum(i), max(s) FROM t WHERE {}"] {
+            let prepared = server.session.prepare(&select.replace("{}", condition)).await.unwrap();
+            for (value, literal) in &values {
+                let sql = select.replace("{}", &condition.replace("$1", literal));
+                let found = look_up(&prepared, Arc::clone(value)).await;
+                assert_eq!(found.unwrap_or_else(|error| panic!("{sql}: {error}")), server.rows(&sql).await, "{sql}");
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_waits_for_its_values_is_optimized_once() {
+    let server = with_rows().await;
+    for (sql, expected) in [
+        ("SELECT k, s FROM t WHERE k = $1", true),
+        ("SELECT max(f) FROM t WHERE k > $1 AND s = $2", true),
+        ("SELECT k FROM t WHERE f = $1", false),
+        ("SELECT k FROM t WHERE k IN ($1)", false),
+        ("SELECT repeat('x', 100000) AS x FROM t WHERE k = $1", false),
+        ("SELECT k FROM t WHERE k = 1", false),
+    ] {
+        server.session.prepare(sql).await.unwrap();
+        let key = server.session.plan_place(&Arc::from(sql)).unwrap().key;
+        assert_eq!(server.engine.plans.find(&key).unwrap().has_skeleton(), expected, "{sql}");
+    }
+    // The wrong number of values is refused as ever.
+    let prepared = server.session.prepare("SELECT k, s FROM t WHERE k = $1").await.unwrap();
+    let error = prepared.query(Some(batch(vec![("1", int(1)), ("2", int(2))]))).await.map(drop).unwrap_err();
+    assert!(error.message().contains("takes 1 parameters"), "{error}");
+    let error = prepared.query(None).await.map(drop).unwrap_err();
+    assert!(error.message().contains("takes 1 parameters"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn look_ups_see_each_change() {
+    let server = with_rows().await;
+    let prepared = server.session.prepare("SELECT i FROM t WHERE k = $1").await.unwrap();
+    let seven = async || look_up(&prepared, int(7)).await;
+    assert_eq!(seven().await.unwrap(), ["0"]);
+    for (change, expected) in [
+        ("UPDATE t SET i = 100 WHERE k = 7", vec!["100"]),
+        ("DELETE FROM t WHERE k = 7", vec![]),
+        ("INSERT INTO t (k, i) VALUES (7, 5)", vec!["5"]),
+        ("ALTER TABLE t ADD COLUMN z INT", vec!["5"]),
+        ("OPTIMIZE t", vec!["5"]),
+        ("CREATE OR REPLACE TABLE t AS SELECT CAST(7 AS INT) AS k, 9 AS i", vec!["9"]),
+    ] {
+        server.run(change).await.unwrap_or_else(|error| panic!("{change}: {error}"));
+        assert_eq!(seven().await.unwrap(), expected, "{change}");
+        assert_eq!(seven().await.unwrap(), expected, "{change}, again");
+    }
+    server.run("BEGIN").await.unwrap();
+    server.run("UPDATE t SET i = 10 WHERE k = 7").await.unwrap();
+    assert_eq!(seven().await.unwrap(), ["10"], "its own change");
+    server.run("ROLLBACK").await.unwrap();
+    assert_eq!(seven().await.unwrap(), ["9"]);
+    server.run("DROP TABLE t").await.unwrap();
+    assert_eq!(seven().await.unwrap_err().kind(), ErrorKind::NotFound);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn views_are_looked_up_as_they_are() {
+    let server = with_rows().await;
+    server.run("CREATE VIEW seen AS SELECT k, i FROM t WHERE i < 3").await.unwrap();
+    let prepared = server.session.prepare("SELECT i FROM seen WHERE k = $1").await.unwrap();
+    assert_eq!(look_up(&prepared, int(8)).await.unwrap(), ["1"]);
+    assert!(look_up(&prepared, int(10)).await.unwrap().is_empty());
+    server.run("CREATE OR REPLACE VIEW seen AS SELECT k, i + 1 AS i FROM t").await.unwrap();
+    assert_eq!(look_up(&prepared, int(10)).await.unwrap(), ["4"]);
+    assert_eq!(look_up(&prepared, int(8)).await.unwrap(), ["2"]);
+}
+
+/// What the rules of the physical optimizer, which do not run then, would have made of a scan.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_scan_alone_is_planned_as_its_rules_plan_it() {
+    let server = with_rows().await;
+    let state = server.session.snapshot().unwrap().state();
+    let optimized = async |sql: &str| state.optimize(&state.create_logical_plan(sql).await.unwrap()).unwrap();
+    let shown = |plan: &Arc<dyn ExecutionPlan>| {
+        let level = plan.downcast_ref::<TierScanExec>().unwrap().config().level;
+        format!("{level} {}", displayable(plan.as_ref()).indent(true))
+    };
+    for sql in [
+        "SELECT k, s FROM t WHERE k = 7",
+        "SELECT s FROM t WHERE k > 5 AND s <> 'a' AND i IS NOT NULL",
+        "SELECT k FROM t WHERE k = -1000000",
+        "SELECT * FROM t",
+        "SELECT f, k FROM t WHERE i = 3 OR k < 5",
+    ] {
+        let logical = optimized(sql).await;
+        let alone = scan_alone(&state, &logical).unwrap().expect(sql);
+        let by_rules = state.query_planner().create_physical_plan(&logical, &state).await.unwrap();
+        assert_eq!(shown(&alone), shown(&by_rules), "{sql}");
+    }
+    for sql in ["SELECT k + 1 FROM t", "SELECT k FROM t LIMIT 3", "SELECT max(k) FROM t WHERE i = 1", "SELECT 1"] {
+        assert!(scan_alone(&state, &optimized(sql).await).unwrap().is_none(), "{sql}");
+    }
+    let explained = server.rows("EXPLAIN SELECT k FROM t WHERE k > 0").await;
+    assert!(explained.iter().any(|row| row.contains("; a point statement")), "{explained:?}");
+}
