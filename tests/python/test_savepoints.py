@@ -57,3 +57,24 @@ def test_savepoints(uri, cursor, table):
         with pytest.raises(ERRORS):
             act(client, "EndTransaction", field(1, transaction) + COMMIT)
     assert execute(cursor, rows) == [(1,), (3,), (4,)]
+
+
+def test_rows_of_an_ingest_go_with_their_transaction(uri, cursor, table):
+    execute(cursor, f"CREATE TABLE {table} (k BIGINT)")
+    rows = pa.table({"k": pa.array([1, 2], pa.int64())})
+    count = f"SELECT count(*) FROM {table}"
+    with flight.connect(uri) as client:
+        for end, kept in (ROLL_BACK, 0), (COMMIT, 2):
+            transaction = act(client, "BeginTransaction")
+            # To a table that must exist, behind the rows that it has.
+            append = field(1, number_field(1, 2) + number_field(2, 2))
+            ingest = command("CommandStatementIngest", append + field(2, table.encode()) + field(6, transaction))
+            writer, answers = client.do_put(ingest, rows.schema)
+            writer.write_table(rows)
+            writer.done_writing()
+            # A DoPutUpdateResult: two rows.
+            assert answers.read().to_pybytes() == number_field(1, 2)
+            writer.close()
+            assert execute(cursor, count) == [(0,)], "nobody else sees them"
+            act(client, "EndTransaction", field(1, transaction) + end)
+            assert execute(cursor, count) == [(kept,)]
