@@ -261,7 +261,8 @@ def test_planned_and_running_statements_end_with_what_let_them_in(server, what):
         if TAKEN[what]:
             run(server, TAKEN[what], *ROOT)
         client.join(timeout=30)
-        assert ended and run(server, state, *ROOT) == [("cancelled",)], ended
+        assert ended
+        eventually(lambda: run(server, state, *ROOT) == [("cancelled",)])
         with pytest.raises(adbc_driver_manager.Error):
             cursor.adbc_read_partition(planned[1])
             cursor.fetchall()
