@@ -1,4 +1,4 @@
-"""The systemd unit, its drop-ins and its settings."""
+"""The systemd unit, its drop-ins and its settings; the settings of the compose file and the Kubernetes manifest."""
 
 import pathlib
 import re
@@ -50,6 +50,25 @@ def test_each_drop_in_is_documented_and_lets_in_what_it_is_for():
     assert lets_in["dax-device"]["PrivateDevices"] == ["no"] and lets_in["dax-device"]["DeviceAllow"] == ["/dev/dax0.0 rw"]
     for name in ("data", "files", "pool"):
         assert lets_in[name]["ReadWritePaths"], name
+
+
+@pytest.mark.parametrize("name", ["compose.yml", "kubernetes.yml"])
+def test_containers_get_certificates_and_no_way_around_them(name):
+    text = (DEPLOY / name).read_text()
+    named = dict(re.findall(r"(TERRACE_TLS_\w+)(?:: |, value: )([^\s}]+)", text))
+    assert set(named) == {"TERRACE_TLS_CERT", "TERRACE_TLS_KEY"}
+    assert all(path.startswith("/etc/terrace/tls/") for path in named.values())
+    assert re.search(r"(target: /etc/terrace/tls, read_only|mountPath: /etc/terrace/tls, readOnly): true", text)
+    assert "insecure" not in text.lower()
+    printed = terrace("config", "print", env={**named, "TERRACE_USER": "ada", "TERRACE_PASSWORD": "lace"}).stdout
+    assert all(f'"{path}"' in printed for path in named.values())
+
+
+def test_kubernetes_probes_the_port_that_says_yes_or_no():
+    text = (DEPLOY / "kubernetes.yml").read_text()
+    assert re.findall(r"httpGet: \{path: (/\w+), port: (\w+)\}", text) == [("/healthz", "health"), ("/readyz", "health")]
+    port = re.search(r"name: health, containerPort: (\d+)", text).group(1)
+    assert f"TERRACE_HTTP_HEALTH_ADDR=0.0.0.0:{port}" in (DEPLOY / "Dockerfile").read_text()
 
 
 @pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="needs systemd-analyze")
