@@ -457,7 +457,7 @@ async function refresh() {
     await (id ? refreshStatement(id) : refreshOverview());
     answered = new Date().toLocaleTimeString();
     $("live").className = ""; set($("live"), "live");
-  } catch (error) { $("live").className = "down"; set($("live"), error.message + (error.status || !answered ? "" : `; the figures are of ${answered}`)); }
+  } catch (error) { $("live").className = "down"; set($("live"), error.message + (error.status || !answered ? "" : ` The figures are of ${answered}.`)); }
   busy = false;
   if (again) { again = false; return refresh(); }
   timer = setTimeout(refresh, document.hidden ? 10000 : 2000);
