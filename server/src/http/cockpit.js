@@ -419,7 +419,7 @@ function openPage() {
   $("overview").hidden = id !== ""; $("statement").hidden = id === "";
   document.title = id ? `Statement ${id} · Terrace` : "Terrace";
   if (id) {
-    $("sbody").hidden = true; $("sfigures").replaceChildren(); set($("t7"), "Statement " + id); tell($("ssaid"), "");
+    $("sbody").hidden = $("smissing").hidden = $("scancel").hidden = true; $("sstate").replaceChildren(); $("sfigures").replaceChildren(); set($("t7"), "Statement " + id); tell($("ssaid"), "");
     $("t7").focus();
   } else {
     if (state.advice) drawAdvice(state.advice);
