@@ -272,6 +272,11 @@ impl StoredColumn {
         }
     }
 
+    /// True for texts or bytes that are packed one by one: unpacking some of them is cheaper than unpacking all.
+    pub fn has_packed_texts(&self) -> bool {
+        matches!(self.stored, Stored::Packed(PackedColumn::Texts(_)))
+    }
+
     fn packed(&self) -> Option<&PackedColumn> {
         match &self.stored {
             Stored::Packed(packed) => Some(packed),

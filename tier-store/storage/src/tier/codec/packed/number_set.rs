@@ -1,5 +1,7 @@
 //! Some values of a column of numbers, and which of them a page may have.
 
+use std::ops::RangeInclusive;
+
 use super::page::Page;
 use super::within::Passed;
 
@@ -22,6 +24,12 @@ impl NumberSet {
     /// The values, ascending, each once.
     pub fn values(&self) -> &[i128] {
         &self.values
+    }
+
+    /// True when one of them is in a range.
+    pub fn any_within(&self, range: &RangeInclusive<i128>) -> bool {
+        let first = self.values.partition_point(|value| value < range.start());
+        self.values.get(first).is_some_and(|value| value <= range.end())
     }
 
     /// The numbers of strides of those values that a page may have, ascending; at least one.
@@ -60,6 +68,10 @@ mod tests {
         assert_eq!(numbers(&[10, -10, 10, 0, 7, 15, -15, i128::MIN, i128::MAX]), [0, 2, 4]);
         assert_eq!(numbers(&[-10, -5, 0, 5, 10, 11]), [u64::MAX]);
         assert!(numbers(&[]).is_empty() && numbers(&[-11, 11, 1]).is_empty());
+        let set = NumberSet::new([7, -3, 7]);
+        assert_eq!(set.values(), [-3, 7]);
+        assert!(set.any_within(&(-3..=-3)) && set.any_within(&(0..=9)) && !set.any_within(&(-2..=6)));
+        assert!(!set.any_within(&(8..=i128::MAX)) && !NumberSet::default().any_within(&(i128::MIN..=i128::MAX)));
         let nulls = Page { is_empty: true, ..page };
         assert!(matches!(NumberSet::new([-10]).in_page(&nulls), Passed::Nothing));
     }
