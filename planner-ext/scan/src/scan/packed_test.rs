@@ -247,7 +247,7 @@ impl Node {
     fn and(self, other: Self) -> Self {
         match (self, other) {
             // Neither in one list nor in the other.
-            (Self::Not(one), Self::Not(two)) => one.or(*two).negated(),
+            (Self::Not(one), Self::Not(two)) => (*one).or(*two).negated(),
             (one, two) => Self::And(Box::new([one, two])),
         }
     }

@@ -16,7 +16,7 @@ impl TextSet {
     /// These texts, in any order.
     pub fn new<T: AsRef<[u8]>>(texts: impl IntoIterator<Item = T>) -> Self {
         let mut texts: Vec<Box<[u8]>> = texts.into_iter().map(|text| text.as_ref().into()).collect();
-        texts.sort_unstable_by(|a, b| (a.len(), a).cmp(&(b.len(), b)));
+        texts.sort_unstable_by(|a, b| a.len().cmp(&b.len()).then_with(|| a.cmp(b)));
         texts.dedup();
         let mut lengths = Vec::<(usize, Vec<Box<[u8]>>)>::new();
         for text in texts {
