@@ -30,7 +30,7 @@ impl TextSet {
 
     /// The texts.
     pub fn texts(&self) -> impl Iterator<Item = &[u8]> {
-        self.lengths.iter().flat_map(|(_, texts)| texts.iter().map(AsRef::as_ref))
+        self.lengths.iter().flat_map(|(_, texts)| texts.iter().map(|text| &**text))
     }
 
     /// The texts of so many bytes, ascending.

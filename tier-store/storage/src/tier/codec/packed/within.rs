@@ -80,7 +80,7 @@ impl PackedNumbers {
                 Some(_) => Passed::Numbers(()),
             }
         };
-        Some(self.test_pages(rows, test, |page, stored, rows, ()| filter_flags(page, stored, rows, filter)))
+        Some(self.test_pages(rows, test, |page, stored, rows, _| filter_flags(page, stored, rows, filter)))
     }
 
     /// For each of a range of rows, whether its value passes; null for null. `test` says which numbers of a page pass, `flags`
