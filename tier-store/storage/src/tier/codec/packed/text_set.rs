@@ -69,7 +69,7 @@ impl Decoder {
 
 /// Those of `texts` that have `symbol` at byte `at`. They ascend, and are equal before this byte.
 fn continued<'a>(texts: &'a [Box<[u8]>], at: usize, symbol: &[u8]) -> &'a [Box<[u8]>] {
-    let part = |text: &Box<[u8]>| text.get(at..at + symbol.len()).map(|part| part.cmp(symbol));
+    let part = |text: &[u8]| text.get(at..at + symbol.len()).map(|part| part.cmp(symbol));
     if let [text] = texts {
         return if part(text).is_some_and(std::cmp::Ordering::is_eq) { texts } else { &[] };
     }
