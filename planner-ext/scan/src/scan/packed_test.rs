@@ -23,6 +23,9 @@ use super::comparison::{Comparison, number};
 use super::filter::Columns;
 use super::membership::Membership;
 
+/// Values of the longest list that is made of two: in a chain of comparisons, all of them are sorted again for each link.
+const MOST_MERGED: usize = 256;
+
 /// A test of the packed values of one column; null is neither true nor false.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum PackedTest<'a> {
@@ -232,11 +235,11 @@ impl Node {
         }
     }
 
-    /// Two lists of one column are one list, so that `a = 1 OR a = 2` looks at each value once.
+    /// Two short lists of one column are one list, so that `a = 1 OR a = 2` looks at each value once.
     fn or(self, other: Self) -> Self {
         match (self, other) {
             (Self::Leaf(place, Leaf::List(one)), Self::Leaf(same, Leaf::List(two)))
-                if place == same && one.is_like(&two) =>
+                if place == same && one.is_like(&two) && one.count() + two.count() <= MOST_MERGED =>
             {
                 Self::Leaf(place, Leaf::List(one.with(two)))
             }
@@ -331,6 +334,14 @@ impl List {
     /// True when both are of numbers, or both of texts.
     fn is_like(&self, other: &Self) -> bool {
         std::mem::discriminant(&self.values) == std::mem::discriminant(&other.values)
+    }
+
+    /// Number of its values, without NULL.
+    fn count(&self) -> usize {
+        match &self.values {
+            Values::Numbers(numbers) => numbers.values().len(),
+            Values::Texts(texts) => texts.texts().count(),
+        }
     }
 
     /// The values of both, which are alike.

@@ -200,6 +200,27 @@ fn tests_where_values_lie_have_the_answers_of_their_expressions() {
     assert!(stored.unpacked.is_empty() && stored.selected.is_empty());
 }
 
+/// More values than those of one list.
+#[test]
+fn long_chains_of_comparisons_have_the_answers_of_their_expressions() {
+    let batch = rows();
+    let schema = batch.schema();
+    let context = SessionContext::new();
+    let mut stored = Stored::new(&batch);
+    let slots: Vec<usize> = (0..batch.num_columns()).collect();
+    let number = |at: i64| col("narrow").eq(lit(at * 2 - 500));
+    let text = |at: i64| col("text").eq(lit(ScalarValue::Utf8View(Some(format!("über text {at} of some words")))));
+    let chain = |one: &dyn Fn(i64) -> Expr| (1..600).map(one).fold(one(0), Expr::or);
+    for expr in [chain(&number), chain(&text), not(chain(&number)), chain(&text).or(chain(&number))] {
+        let expr = compiled(&context, expr, &schema);
+        let test = StoredTest::from_expr(&expr, &schema).unwrap();
+        let expected = expr.evaluate(&batch.slice(0, 8192)).unwrap().into_array(8192).unwrap();
+        let found = test.pass(8192, &slots, &mut stored).unwrap();
+        assert_eq!(&(Arc::new(found) as ArrayRef), &expected);
+    }
+    assert!(stored.unpacked.is_empty());
+}
+
 #[test]
 fn lists_and_other_expressions_that_are_no_tests_are_left_to_their_expressions() {
     let batch = rows();
