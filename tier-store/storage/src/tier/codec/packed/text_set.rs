@@ -54,13 +54,13 @@ impl Decoder {
     pub(super) fn finds(&self, mut codes: &[u8], texts: &[Box<[u8]>]) -> Result<bool> {
         let mut left = texts;
         let mut length = 0;
-        while let Some((symbol, symbol_length, rest)) = self.next_symbol(codes)? {
-            left = continued(left, length, symbol.get(..symbol_length).unwrap_or_default());
+        while let Some(symbol) = self.next_symbol(codes)? {
+            left = continued(left, length, symbol.bytes.get(..symbol.length).unwrap_or_default());
             if left.is_empty() {
                 return Ok(false);
             }
-            length += symbol_length;
-            codes = rest;
+            length += symbol.length;
+            codes = symbol.rest;
         }
         // Shorter codes would be those of another text.
         if left.iter().all(|text| text.len() == length) { Ok(!left.is_empty()) } else { Err(wrong_codes()) }

@@ -514,6 +514,16 @@ pub(super) struct Decoder {
     lengths: [u8; CODES],
 }
 
+/// What the first of some codes stands for.
+pub(super) struct NextSymbol<'a> {
+    /// Its bytes, of which the first ones count.
+    pub(super) bytes: [u8; SYMBOL_BYTES],
+    /// How many of them count.
+    pub(super) length: usize,
+    /// The codes behind it.
+    pub(super) rest: &'a [u8],
+}
+
 impl Decoder {
     /// Reads the table of an image, whose lengths [`PackedTexts::open`] has checked.
     fn new(table: &[u8]) -> Result<Self> {
@@ -525,15 +535,15 @@ impl Decoder {
         Ok(Self { symbols, lengths: *lengths.ok_or_else(|| corrupt("a symbol is too long"))? })
     }
 
-    /// What the first code stands for: the bytes, how many of these count, and the codes behind it; `None` where there is none.
-    pub(super) fn next_symbol<'a>(&self, codes: &'a [u8]) -> Result<Option<([u8; SYMBOL_BYTES], usize, &'a [u8])>> {
+    /// What the first code stands for; `None` where there is none.
+    pub(super) fn next_symbol<'a>(&self, codes: &'a [u8]) -> Result<Option<NextSymbol<'a>>> {
         let Some((code, rest)) = codes.split_first() else { return Ok(None) };
         let place = usize::from(*code);
         if let (Some(symbol), Some(length)) = (self.symbols.get(place), self.lengths.get(place)) {
-            return Ok(Some((symbol.to_u64().to_le_bytes(), usize::from(*length), rest)));
+            return Ok(Some(NextSymbol { bytes: symbol.to_u64().to_le_bytes(), length: usize::from(*length), rest }));
         }
         let (byte, rest) = rest.split_first().ok_or_else(wrong_codes)?;
-        Ok(Some((u64::from(*byte).to_le_bytes(), 1, rest)))
+        Ok(Some(NextSymbol { bytes: u64::from(*byte).to_le_bytes(), length: 1, rest }))
     }
 
     /// Appends the `bytes` bytes that codes stand for.
