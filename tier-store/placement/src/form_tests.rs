@@ -226,7 +226,7 @@ fn surveys_tell_packed_homes_from_plain_ones_whatever_form_copies_have() {
         assert_eq!((arrow.packed_at_home, arrow.home_bytes, arrow.bytes), (None, 8_000, 8_000));
         assert_eq!((packed.packed_at_home, packed.bytes), (Some(numbers), 8_000));
         assert!(packed.home_bytes < 2_000, "{}", packed.home_bytes);
-        let copies = [&arrow, &packed].map(|input| input.packed.map(|packed| packed.bytes));
+        let copies = [&arrow, &packed].map(|input| input.packed.as_ref().map(|packed| packed.bytes));
         let bytes = Some(packed.home_bytes).filter(|_| form != FormChoice::Plain);
         assert_eq!(copies, [bytes; 2], "{form}");
     }
