@@ -174,7 +174,7 @@ pub use plan_cache::PlanCacheCounts;
 pub(crate) use registry::QueryLogEntry;
 pub use registry::{
     Counters, LoggedValues, MemoryUse, Outcome, QueryLog, QueryLogOptions, ReadWaits, StatementRecord, StatementState,
-    StopOrder,
+    StopOrder, TraceIdOf,
 };
 pub use rule::RuleOrder;
 pub use session::{OptionKind, Session};
@@ -264,6 +264,8 @@ pub struct EngineOptions {
     pub owner: Option<Owner>,
     /// Where statements and orders to end them are recorded.
     pub audit: Arc<Trail>,
+    /// Names the traces of spans; `None`: it is not known which traces are recorded.
+    pub trace_id_of: Option<TraceIdOf>,
     /// Source of time.
     pub clock: Arc<dyn Clock>,
 }
@@ -299,6 +301,7 @@ impl EngineOptions {
             files: FileAccess::unrestricted(Vec::new()),
             owner: None,
             audit: Arc::default(),
+            trace_id_of: None,
             clock: Arc::new(SystemClock::default()),
         }
     }
