@@ -2,8 +2,8 @@
 //!
 //! When a client resets its stream, the gRPC layer reads the end of the request as if it were complete, and an ingest
 //! would store half of the rows. The wrapper turns the reset into an error. It also takes the rows out of the messages,
-//! so that they are not copied twice ([`bodies`]), begins the span of each call ([`trace`](crate::trace)), counts the bytes of all requests while they arrive ([`receive`]), and puts
-//! the rows of large results into their messages ([`results`]).
+//! so that they are not copied twice ([`bodies`]), counts the bytes of all requests while they arrive ([`receive`]), and puts
+//! the rows of large results into their messages ([`results`]). It begins the span of each call ([`trace`](crate::trace)).
 
 use std::{
     convert::Infallible,
