@@ -114,7 +114,8 @@ fn run_experiments(options: &RunOptions) -> Result<()> {
         let left = Bench::QUICK.saturating_sub(start.elapsed()) / (all.len() - number) as u32;
         bench.scale = *scale;
         bench.label = scale.filter(|_| scales.len() > 1).map_or_else(String::new, |scale| format!("SF {scale}: "));
-        bench.begin(experiment.name, experiment.figure, Instant::now() + left);
+        let begun = Instant::now();
+        bench.begin(experiment.name, experiment.figure, begun + left);
         match (experiment.run)(&mut bench) {
             Ok(()) => {}
             Err(Error::Missing(why)) => bench.leave_out("", &why),
@@ -123,6 +124,11 @@ fn run_experiments(options: &RunOptions) -> Result<()> {
                 failed.push(experiment.name);
             }
         }
+        println!(
+            "  {} took {:.1} minutes, with its preparations",
+            experiment.name,
+            begun.elapsed().as_secs_f64() / 60.0
+        );
     }
     if let Some(file) = &options.json {
         let text = serde_json::to_string_pretty(&bench.rows)?;

@@ -128,7 +128,8 @@ pub(crate) struct Socket<S> {
 impl<S> Socket<S> {
     pub(crate) fn new(stream: S, connection: Connection) -> Self {
         let deadline = Some(Box::pin(tokio::time::sleep(connection.core.options.first_call_timeout)));
-        Self { stream: WriteBuffer::new(stream), connection: Arc::new(connection), deadline }
+        let stream = WriteBuffer::new(stream, Arc::clone(&connection.core.sending));
+        Self { stream, connection: Arc::new(connection), deadline }
     }
 
     /// Whether no call has been let in, and the time for one is over.

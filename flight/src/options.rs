@@ -21,6 +21,8 @@ pub struct FlightOptions {
     /// Bytes of messages that are being received or hold rows that wait to be stored, over all clients. Once they are used up, clients wait, except with small
     /// messages, and one client at a time may send a message to its end, so that no message is too large for the budget.
     pub max_received_bytes: u64,
+    /// Bytes of frames that wait for the sockets of their clients, over all connections; beyond it each has a few KiB.
+    pub max_unsent_bytes: u64,
     /// Set by the owner of the service while the memory of the process is short: large messages are received slowly then.
     pub memory_short: Arc<AtomicBool>,
     /// Largest list of headers accepted with a call, in bytes. JDBC sends unknown URL parameters as headers.
@@ -67,6 +69,7 @@ impl Default for FlightOptions {
             audit: Arc::default(),
             max_message_bytes: 256 << 20,
             max_received_bytes: 256 << 20,
+            max_unsent_bytes: 32 << 20,
             memory_short: Arc::default(),
             max_header_list_bytes: 64 << 10,
             target_message_bytes: 2 << 20,

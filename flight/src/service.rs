@@ -42,6 +42,7 @@ use crate::{
     session::{Session, Sessions},
     statement,
     ticket::Tickets,
+    write_buffer::SendBudget,
 };
 
 /// Time after which a client that met a stopping server may connect again.
@@ -55,6 +56,7 @@ pub(crate) struct Core {
     pub(crate) tickets: Arc<Tickets>,
     pub(crate) metrics: Arc<FlightMetrics>,
     pub(crate) receiving: Arc<ReceiveBudget>,
+    pub(crate) sending: Arc<SendBudget>,
     /// Set when the server stops: it refuses new calls.
     pub(crate) draining: AtomicBool,
 }
@@ -81,7 +83,8 @@ impl Core {
         let tickets = Arc::new(Tickets::new(options.ticket_ttl, options.max_tickets, Arc::new(kept)));
         let sessions = Sessions::new(engine.clone(), tickets.clone(), metrics.clone(), &options);
         let receiving = ReceiveBudget::new(options.max_received_bytes, metrics.clone(), options.memory_short.clone());
-        Self { engine, options, sessions, tickets, metrics, receiving, draining: AtomicBool::new(false) }
+        let sending = SendBudget::new(options.max_unsent_bytes);
+        Self { engine, options, sessions, tickets, metrics, receiving, sending, draining: AtomicBool::new(false) }
     }
 
     async fn admit(&self, metadata: &MetadataMap, extensions: &Extensions) -> Result<Call, Status> {

@@ -12,6 +12,10 @@
 use std::{
     io::{self, IoSlice},
     pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
     task::{Context, Poll, ready},
 };
 
@@ -21,12 +25,43 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 const MOST_BYTES: usize = 128 << 10;
 /// A write of as many bytes goes to the socket as it is: one of a client that takes large frames.
 const LARGE_BYTES: usize = 64 << 10;
-/// More room than this is given back once it is empty.
+/// More room than this is given back once it is empty, and is part of the budget.
 const KEPT_BYTES: usize = 4 << 10;
+
+/// How many connections may collect as much as a buffer takes at one time.
+pub(crate) struct SendBudget {
+    free: AtomicUsize,
+}
+
+impl SendBudget {
+    /// A budget of so many bytes for all connections.
+    pub(crate) fn new(bytes: u64) -> Arc<Self> {
+        let buffers = usize::try_from(bytes / MOST_BYTES as u64).unwrap_or(usize::MAX);
+        Arc::new(Self { free: AtomicUsize::new(buffers) })
+    }
+
+    /// Room for one full buffer; `None` while others have all of it.
+    fn take(self: &Arc<Self>) -> Option<Share> {
+        let taken = self.free.fetch_update(Relaxed, Relaxed, |free| free.checked_sub(1));
+        taken.is_ok().then(|| Share(Arc::clone(self)))
+    }
+}
+
+/// Room for one full buffer; others may have it once this is dropped.
+struct Share(Arc<SendBudget>);
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.0.free.fetch_add(1, Relaxed);
+    }
+}
 
 /// A stream that collects what is written to it.
 pub(crate) struct WriteBuffer<S> {
     stream: S,
+    budget: Arc<SendBudget>,
+    /// What it has of the budget; without it, it collects no more than it keeps.
+    share: Option<Share>,
     bytes: Vec<u8>,
     /// How many of the bytes the stream has taken.
     taken: usize,
@@ -35,8 +70,19 @@ pub(crate) struct WriteBuffer<S> {
 }
 
 impl<S> WriteBuffer<S> {
-    pub(crate) fn new(stream: S) -> Self {
-        Self { stream, bytes: Vec::new(), taken: 0, follows_data: false }
+    pub(crate) fn new(stream: S, budget: Arc<SendBudget>) -> Self {
+        Self { stream, budget, share: None, bytes: Vec::new(), taken: 0, follows_data: false }
+    }
+
+    /// Whether so many bytes more may be collected.
+    fn has_room(&mut self, length: usize) -> bool {
+        if self.bytes.len() + length <= KEPT_BYTES {
+            return true;
+        }
+        if self.share.is_none() {
+            self.share = self.budget.take();
+        }
+        self.share.is_some()
     }
 }
 
@@ -55,22 +101,23 @@ impl<S: AsyncWrite + Unpin> WriteBuffer<S> {
         } else {
             self.bytes.clear();
         }
+        self.share = None;
         Poll::Ready(Ok(()))
     }
 
     fn poll_pieces(&mut self, cx: &mut Context<'_>, pieces: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
         let length = pieces.iter().map(|piece| piece.len()).sum::<usize>();
         let is_data = pieces.len() > 1;
-        if length >= LARGE_BYTES || !is_data && self.bytes.is_empty() {
+        if self.bytes.len() + length > MOST_BYTES {
+            ready!(self.poll_drain(cx))?;
+        }
+        if length >= LARGE_BYTES || !is_data && self.bytes.is_empty() || !self.has_room(length) {
             ready!(self.poll_drain(cx))?;
             self.follows_data = false;
             return Pin::new(&mut self.stream).poll_write_vectored(cx, pieces);
         }
-        if self.bytes.len() + length > MOST_BYTES {
-            ready!(self.poll_drain(cx))?;
-        }
-        if length > KEPT_BYTES {
-            // Others of a large message follow.
+        if length > KEPT_BYTES || self.bytes.len() + length > MOST_BYTES / 2 {
+            // Others of a large message follow; and the buffer never grows beyond its share.
             self.bytes.reserve_exact(MOST_BYTES.saturating_sub(self.bytes.len()));
         }
         pieces.iter().for_each(|piece| self.bytes.extend_from_slice(piece));
@@ -121,13 +168,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for WriteBuffer<S> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use std::{
-        sync::{
-            Arc,
-            atomic::{AtomicUsize, Ordering::Relaxed},
-        },
-        task::{Wake, Waker},
-    };
+    use std::task::{Wake, Waker};
 
     use super::*;
 
@@ -193,7 +234,11 @@ mod tests {
 
     impl Writer {
         fn new(room: usize) -> Self {
-            let buffer = WriteBuffer::new(Narrow { room, ..Narrow::default() });
+            Self::within(&SendBudget::new(1 << 20), room)
+        }
+
+        fn within(budget: &Arc<SendBudget>, room: usize) -> Self {
+            let buffer = WriteBuffer::new(Narrow { room, ..Narrow::default() }, Arc::clone(budget));
             Self { buffer, woken: Arc::default(), expected: Vec::new() }
         }
 
@@ -301,6 +346,34 @@ mod tests {
         }
         writer.buffer.stream.room = usize::MAX;
         assert!(writer.write(&[5]) && writer.flush());
+    }
+
+    #[test]
+    fn buffers_of_clients_that_do_not_read_have_a_budget() {
+        let budget = SendBudget::new(2 * MOST_BYTES as u64);
+        let mut stalled: Vec<Writer> = (0..100).map(|_| Writer::within(&budget, 0)).collect();
+        for _ in 0..9 {
+            for writer in &mut stalled {
+                let _ = writer.write(&FRAME);
+                let _ = writer.flush();
+            }
+        }
+        let held: usize = stalled.iter().map(|writer| writer.buffer.bytes.capacity()).sum();
+        assert!((MOST_BYTES..=2 * MOST_BYTES + 98 * 2 * KEPT_BYTES).contains(&held), "{held} bytes");
+        // Who reads is served without a buffer, in the order of the frames, and small answers still go at once.
+        let mut reader = Writer::within(&budget, usize::MAX);
+        for frame in [&[9, 300][..], &FRAME, &FRAME, &[30]] {
+            assert!(reader.write(frame) && reader.flush());
+        }
+        assert!(reader.flush());
+        assert_eq!(reader.writes(), [309, 9 + (16 << 10), 9 + (16 << 10), 30]);
+        // The room of those who leave, and of those who read on, is free again.
+        stalled.drain(1..).for_each(|mut writer| writer.expected.clear());
+        stalled[0].buffer.stream.room = usize::MAX;
+        assert!(stalled[0].flush() || stalled[0].flush());
+        assert_eq!(budget.free.load(Relaxed), 2);
+        assert!(reader.write(&FRAME) && reader.flush() && reader.writes().is_empty());
+        assert!(reader.flush());
     }
 
     #[test]

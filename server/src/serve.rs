@@ -115,6 +115,7 @@ impl Server {
             audit: Arc::clone(self.engine().audit()),
             drain_timeout: self.config.grace.0,
             max_received_bytes: (self.instance.plan.reserve_bytes / 3).max(32 << 20),
+            max_unsent_bytes: (self.instance.plan.reserve_bytes / 16).clamp(4 << 20, 32 << 20),
             memory_short: Arc::clone(self.instance.memory_use().short()),
             max_kept_bytes_per_session: (query_bytes / 16).max(16 << 20),
             max_kept_bytes_per_user: (query_bytes / 8).max(16 << 20),

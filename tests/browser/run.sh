@@ -18,4 +18,5 @@ if ! cmp -s "$here/package-lock.json" "$modules/package-lock.json" || [ ! -d "$m
     (cd "$modules" && npm ci --no-audit --no-fund --loglevel=error)
 fi
 export NODE_MODULES="$modules/"
-exec timeout 300 node --test "$here/cockpit.test.mjs"
+# One after the other: each has a server and a browser.
+exec timeout 420 node --test --test-concurrency=1 "$here/cockpit.test.mjs" "$here/access.test.mjs"

@@ -39,25 +39,11 @@ printf '{"default":[{"type":"insecureAcceptAnything"}]}' > "$work/policy.json"
 say() { echo "-- $*"; }
 fail() { echo "FAILED: $*" >&2; cat "$work/server.log" >&2 2>/dev/null || true; exit 1; }
 
-say "base image from debootstrap"
-from=$(buildah from scratch)
-buildah add -q "$from" "$base" / >/dev/null
-buildah commit -q --signature-policy "$work/policy.json" "$from" localhost/base >/dev/null
-buildah rm "$from" >/dev/null
-
 say "final stage of deploy/Dockerfile"
-mkdir "$work/context"
-"$top/deploy/package.sh" "$TERRACE_BIN" "$work/context/dist"
-[ "$(stat -c %s "$work/context/dist/terrace")" -lt "$(stat -c %s "$TERRACE_BIN")" ] || fail "the packed program still has its symbols"
-readelf -p .gnu_debuglink "$work/context/dist/terrace" | grep -q terrace.debug || fail "no link to the symbols"
-{
-    echo 'FROM scratch AS builder'
-    echo 'COPY dist /dist'
-    sed -n '/ AS final$/,$p' "$top/deploy/Dockerfile" | sed '1s#^FROM [^ ]*#FROM localhost/base#'
-} > "$work/context/Dockerfile"
-grep -q 'FROM localhost/base AS final' "$work/context/Dockerfile" || fail "no final stage in deploy/Dockerfile"
-buildah bud -q --isolation chroot --format docker --signature-policy "$work/policy.json" --target final \
-    -t localhost/terrace "$work/context" > "$work/build.log" 2>&1 || { cat "$work/build.log" >&2; exit 1; }
+"$top/deploy/package.sh" "$TERRACE_BIN" "$work/dist"
+[ "$(stat -c %s "$work/dist/terrace")" -lt "$(stat -c %s "$TERRACE_BIN")" ] || fail "the packed program still has its symbols"
+readelf -p .gnu_debuglink "$work/dist/terrace" | grep -q terrace.debug || fail "no link to the symbols"
+"$top/deploy/image.sh" --base "$base" "$work/dist" localhost/terrace >/dev/null
 
 config=$(buildah inspect --type image localhost/terrace)
 python3 - "$config" <<'PYTHON'
@@ -72,6 +58,7 @@ PYTHON
 say "refuses to be open on all interfaces without a password"
 container=$(buildah from --signature-policy "$work/policy.json" localhost/terrace)
 inside() { timeout 60 buildah run --isolation chroot "$@"; }
+inside "$container" -- test -w /var/backups/terrace || fail "the server cannot write backups"
 if inside "$container" -- /usr/local/bin/terrace serve > "$work/open.log" 2>&1; then fail "started without a password"; fi
 grep -qi password "$work/open.log" || { cat "$work/open.log" >&2; fail "the refusal does not name the password"; }
 
@@ -108,7 +95,7 @@ server_pid() { # the server is a grandchild; ours is known by its port
 stop() { # buildah does not pass signals on
     [ -n "$server" ] || return 0
     local pid; pid=$(server_pid)
-    [ -z "$pid" ] || kill -TERM $pid
+    [ -z "$pid" ] || kill -TERM "$pid"
     wait "$server" || true
     server=
 }
@@ -134,4 +121,15 @@ fi
 start
 [ "$(query 'SELECT sum(n) AS s FROM t' | tail -1)" = 42 ] || fail "the data is gone after a restart"
 stop
+
+say "a release"
+"$top/deploy/release.sh" --base "$base" "$TERRACE_BIN" "$work/release" >/dev/null
+(cd "$work/release" && sha256sum --quiet -c SHA256SUMS) || fail "checksums"
+mkdir "$work/unpacked"
+version=$("$TERRACE_BIN" --version)
+name=terrace-$(cut -d' ' -f2 <<<"$version")-linux-$(uname -m)
+tar -xzf "$work/release/$name.tar.gz" -C "$work/unpacked"
+[ "$("$work/unpacked/$name/terrace" --version)" = "$version" ] || fail "the archive has another program"
+loaded=$(buildah from --signature-policy "$work/policy.json" "docker-archive:$work/release/$name-image.tar")
+[ "$(inside "$loaded" -- /usr/local/bin/terrace --version)" = "$version" ] || fail "the image has another program"
 echo "container: all checks passed"

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Runs the JDBC tests against real servers, one of them with TLS, one with a user. TERRACE_BIN names the binary.
+# Runs the JDBC tests against real servers: one with TLS, one that wants certificates of clients, one with a user and an issuer of
+# tokens. TERRACE_BIN names the binary.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 binary=${TERRACE_BIN:-$here/../../target/release/terrace}
@@ -24,9 +25,19 @@ address() { sed -n 's/.*"flight": *"\([^"]*\)".*/\1/p' "$work/$1.json"; }
 "$here/../../deploy/certificates.sh" "$work/tls" localhost
 serve plain
 serve encrypted --tls-cert "$work/tls/server.crt" --tls-key "$work/tls/server.key"
-TERRACE_USER=ada TERRACE_PASSWORD=lace serve closed
+serve mutual --tls-cert "$work/tls/server.crt" --tls-key "$work/tls/server.key" --set "tls.client_ca=$work/tls/ca.crt"
+python3 "$here/../python/issuer.py" "$work" >"$work/issuer" &
+servers+=($!)
+for _ in $(seq 300); do
+    [ -s "$work/issuer" ] && break
+    sleep 0.1
+done
+export TERRACE_TEST_ISSUER="$(cat "$work/issuer")"
+[ -n "$TERRACE_TEST_ISSUER" ] || { echo "the issuer does not start" >&2; exit 1; }
+TERRACE_USER=ada TERRACE_PASSWORD=lace serve closed --set "oidc.issuer=$TERRACE_TEST_ISSUER" --set oidc.audience=terrace
 export TERRACE_TEST_CLOSED_ADDRESS="$(address closed)"
 export TERRACE_FLIGHT_URI="grpc://$(address plain)"
 export TERRACE_TEST_TLS_ADDRESS="localhost:$(address encrypted | sed 's/.*://')" TERRACE_TEST_TLS_CA="$work/tls/ca.crt"
+export TERRACE_TEST_MUTUAL_ADDRESS="localhost:$(address mutual | sed 's/.*://')" TERRACE_TEST_TLS_FOLDER="$work/tls"
 cd "$here"
 mvn -B -ntp -Dsurefire.useFile=false test

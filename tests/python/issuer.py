@@ -1,9 +1,14 @@
-"""A small OpenID Connect issuer on loopback, with keys and signatures by openssl."""
+"""A small OpenID Connect issuer on loopback, with keys and signatures by openssl.
+
+`python issuer.py FOLDER` runs one with its keys in that folder, and prints its address.
+"""
 
 import base64
 import http.server
 import json
+import pathlib
 import subprocess
+import sys
 import threading
 import time
 import urllib.parse
@@ -131,3 +136,9 @@ class Issuer:
 
     def __exit__(self, *_):
         self.close()
+
+
+if __name__ == "__main__":
+    with Issuer(pathlib.Path(sys.argv[1])) as started:
+        print(started.url, flush=True)
+        threading.Event().wait()

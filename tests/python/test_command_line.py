@@ -1,8 +1,12 @@
 """The command line without a terminal: formats, counts, profiles, status, completions, man pages."""
 
 import json
+import os
+import pathlib
 import re
 import stat
+import subprocess
+import tomllib
 
 import pyarrow as pa
 import pyarrow.feather
@@ -12,6 +16,7 @@ import pytest
 from pseudo_terminal import PseudoTerminal
 from server import Server, terrace
 
+TOP = pathlib.Path(__file__).parents[2]
 ROWS = "select 1 as n, 'a,b' as t, [1, 2] as l, named_struct('x', 1, 'y', 'z') as s, map([7], ['seven']) as m"
 VALUES = {"n": 1, "t": "a,b", "l": [1, 2], "s": {"x": 1, "y": "z"}}
 
@@ -152,7 +157,28 @@ def test_shells_complete_and_man_pages_are_written(tmp_path):
 
 
 def test_the_version_names_the_commit_where_it_is_known():
-    assert re.fullmatch(r"terrace \d+\.\d+\.\d+( \([0-9a-f]{12}\))?\n", terrace("--version").stdout)
+    version = tomllib.loads((TOP / "Cargo.toml").read_text())["workspace"]["package"]["version"]
+    known = subprocess.run(["git", "-C", TOP, "rev-parse", "HEAD"], capture_output=True).returncode == 0
+    commit = r" \([0-9a-f]{12}\)" if known or os.environ.get("TERRACE_COMMIT") else ""
+    shown = terrace("--version").stdout
+    assert re.fullmatch(rf"terrace {re.escape(version)}{commit}\n", shown), shown
+    assert terrace("-V").stdout == shown
+
+
+def test_the_server_starts_with_the_variables_that_cargo_run_sets(tmp_path):
+    # What the build script hands to the compiler, `cargo run` hands to the program; the server refuses settings it does not know.
+    given = re.findall(r"cargo::?rustc-env=(\w+)=", (TOP / "server/program/build.rs").read_text())
+    assert given, "the build script hands over the version"
+    package = {"NAME": "terrace-program", "VERSION": "1.2.3", "VERSION_MAJOR": "1", "VERSION_MINOR": "2", "VERSION_PATCH": "3",
+               "VERSION_PRE": "", "AUTHORS": "", "DESCRIPTION": "", "HOMEPAGE": "", "LICENSE": "Apache-2.0", "LICENSE_FILE": "",
+               "README": "", "REPOSITORY": "", "RUST_VERSION": "1.94"}
+    env = {"CARGO": "/usr/bin/cargo", "CARGO_MANIFEST_DIR": str(TOP / "server/program"),
+           "CARGO_MANIFEST_PATH": str(TOP / "server/program/Cargo.toml"), "OUT_DIR": str(tmp_path), "LD_LIBRARY_PATH": str(tmp_path),
+           **{f"CARGO_PKG_{name}": value for name, value in package.items()},
+           **{name: "1.2.3 (0123456789ab)" for name in given}}
+    with Server(tmp_path / "data", env=env) as started:
+        assert started.query("select 1 as one").to_pylist() == [{"one": 1}]
+        assert started.stop() == 0
 
 
 @pytest.mark.parametrize("columns", [80, 100])

@@ -123,6 +123,8 @@ def test_driver_information(connection):
     info = connection.adbc_get_info()
     assert "terrace" in info["vendor_name"].lower()
     assert info["vendor_version"]
+    # ADBC's driver is the one that Go programs use: what these tests show holds for Go.
+    assert info["driver_name"].endswith("Go")
 
 
 def test_what_is_missing_is_not_found(connection, cursor):

@@ -40,6 +40,32 @@ def test_rows_are_compressed_on_request(uri, cursor, table):
         assert "none of lz4, zstd, none" in str(error)
 
 
+def test_views_of_texts_are_sent_as_they_are_on_request(uri, cursor, table):
+    execute(cursor, f"CREATE TABLE {table} AS SELECT value AS id, 'a text of number ' || value AS words FROM range(0, 20000)")
+    sql = f"SELECT * FROM {table} ORDER BY id"
+    cursor.execute(sql)
+    plain = cursor.fetch_arrow_table()
+    header = {"adbc.flight.sql.rpc.call_header.terrace-view-types": "keep"}
+    with flight_sql.connect(uri, db_kwargs=header, autocommit=True) as connection, connection.cursor() as keeping:
+        keeping.execute(sql)
+        kept = keeping.fetch_arrow_table()
+    assert (plain.schema.field("words").type, kept.schema.field("words").type) == (pa.string(), pa.string_view())
+    assert kept.to_pydict() == plain.to_pydict()
+
+
+def test_what_there_is_not_is_refused_by_name(uri):
+    with flight_sql.connect(uri, autocommit=True) as connection, connection.cursor() as cursor:
+        for sql, words in [
+            ("CREATE TEMPORARY TABLE for_now (a BIGINT)", "Temporary tables not supported"),
+            ("CREATE TEMPORARY VIEW for_now AS SELECT 1 AS a", "temporary views are not supported"),
+            ("CREATE DATABASE other", "there is one catalog"),
+            ("SELECT * FROM other.public.for_now", "other"),
+            # The driver sends bytes as a plan of Substrait.
+            (b"\x0a\x00", "Substrait plans are not supported"),
+        ]:
+            assert words in str(error_of(lambda sql=sql: execute(cursor, sql))), sql
+
+
 def test_a_timestamp_without_zone_stays_without(cursor):
     cursor.execute("SELECT CAST('2024-01-01T00:00:00' AS TIMESTAMP) AS t")
     assert cursor.fetch_arrow_table().schema.field("t").type.tz is None

@@ -230,6 +230,44 @@ def test_a_revoke_ends_running_statements(server):
     assert run(server, state, *ROOT) == [("cancelled",)]
 
 
+#: What a superuser takes away from somebody; the time of a token ends by itself.
+TAKEN = {
+    "right": "REVOKE SELECT ON shop.orders FROM bob",
+    "password": "ALTER USER bob PASSWORD 'battery staple'",
+    "token": "DROP TOKEN job FOR bob",
+    "user": "DROP USER bob",
+    "time": None,
+}
+
+
+@pytest.mark.parametrize("what", TAKEN)
+def test_planned_and_running_statements_end_with_what_let_them_in(server, what):
+    run(server, "GRANT SELECT ON shop.orders TO bob", *ROOT)
+    login = {"user": "bob", "password": PASSWORD}
+    if what in ("token", "time"):
+        valid = " VALID FOR '10s'" if what == "time" else ""
+        login = {"token": run(server, f"CREATE TOKEN job{valid}", *BOB)[0][0]}
+    endless = ("SELECT count(*) FROM shop.orders o, generate_series(1, 1000000) a, generate_series(1, 1000000) b "
+               "WHERE a.value + b.value < o.id - 10")
+    state = "SELECT state FROM system.queries WHERE user_name = 'bob' AND sql LIKE 'SELECT count%'"
+    with connect(server, **login) as connection, connection.cursor() as cursor:
+        planned = [cursor.adbc_execute_partitions("SELECT what FROM shop.orders")[0][0] for _ in range(2)]
+        cursor.adbc_read_partition(planned[0])
+        assert cursor.fetchall() == [("pear",)]
+        ended = []
+        client = threading.Thread(target=lambda: ended.append(refusal(server, endless, **login)))
+        client.start()
+        eventually(lambda: ("running",) in run(server, state, *ROOT))
+        if TAKEN[what]:
+            run(server, TAKEN[what], *ROOT)
+        client.join(timeout=30)
+        assert ended
+        eventually(lambda: run(server, state, *ROOT) == [("cancelled",)])
+        with pytest.raises(adbc_driver_manager.Error):
+            cursor.adbc_read_partition(planned[1])
+            cursor.fetchall()
+
+
 def test_rights_survive_a_restart(tmp_path):
     make_user(tmp_path / "data", "create", "root")
     with Server(tmp_path / "data") as server:

@@ -173,6 +173,29 @@ def test_renewed_certificates_are_used_without_a_restart(tmp_path):
                 assert execute(cursor, "SELECT 1") == [(1,)]
 
 
+def test_renewed_authorities_of_clients_are_used_without_a_restart(tmp_path):
+    ours, others = Authority(tmp_path, "ours"), Authority(tmp_path, "others")
+    friend, stranger = ours.issue("friend"), others.issue("stranger")
+    trusted, fresh = tmp_path / "clients.pem", tmp_path / "clients.new"
+    trusted.write_text(ours.ca.read_text())
+    with serve(tmp_path, ours.issue("server", *LOCAL), "--set", f"tls.client_ca={trusted}") as server:
+        def connects(certificate):
+            try:
+                return adbc(server, ours.ca, certificate) == [(42,)]
+            except adbc_driver_manager.Error:
+                return False
+
+        assert connects(friend) and not connects(stranger)
+        fresh.write_text("no certificate")
+        fresh.rename(trusted)
+        eventually(lambda: "TLS files cannot be used" in server.output() and "clients.pem" in server.output())
+        assert connects(friend) and not connects(stranger), "the earlier ones stay in use"
+        fresh.write_text(others.ca.read_text())
+        fresh.rename(trusted)
+        eventually(lambda: connects(stranger))
+        assert not connects(friend)
+
+
 def test_settings_that_do_not_fit_stop_the_start(tmp_path):
     ours = Authority(tmp_path, "ours")
     cert, key = ours.issue("server", *LOCAL)

@@ -15,6 +15,7 @@ use crate::bench::{Bench, Finding, Target};
 use crate::data::Dataset;
 use crate::error::{Error, Result};
 use crate::look_ups::{LookUps, RATE};
+use crate::plot::{self, Axis, Series};
 use crate::row::Sample;
 use crate::server::Server;
 use crate::statistics::{median, percentile};
@@ -79,7 +80,31 @@ pub fn run(bench: &mut Bench) -> Result<()> {
         let measured: Vec<&Measured> = rounds.iter().filter_map(|round| round.get(place)).collect();
         add_rows(bench, &measured, beside_bytes, json!({ "scale": scale, "seconds": duration.as_secs() }));
     }
+    draw(bench, &rounds);
     Ok(())
+}
+
+/// Draws latencies and the speed of scans by the bytes of others that run beside look-ups, medians of the rounds.
+fn draw(bench: &mut Bench, rounds: &[[Measured; BESIDE_BYTES.len()]]) {
+    let line = |name: &str, figure: fn(&Measured) -> f64| {
+        let middle = |place: usize| median(&rounds.iter().map(|round| figure(&round[place])).collect::<Vec<_>>());
+        let points = BESIDE_BYTES.iter().enumerate().map(|(place, bytes)| ((bytes >> 10) as f64, middle(place)));
+        Series::measured(name, points.collect())
+    };
+    let waits = [
+        line("in the store, beside scans", |one| one.both.store_ms(0.99)),
+        line("in the store, alone", |one| one.alone.store_ms(0.99)),
+        line("at the client, beside scans", |one| one.both.client_ms(0.99)),
+        line("at the client, alone", |one| one.alone.client_ms(0.99)),
+    ];
+    let speeds = [
+        line("four scans beside look-ups", |one| one.both.megabytes_per_s()),
+        line("four scans alone", |one| one.scans.megabytes_per_s()),
+    ];
+    let x = Axis::logarithmic("KiB of others that run beside look-ups");
+    for (title, y, series) in [("p99 of look-ups", "ms", &waits[..]), ("Speed of four scans", "MB/s", &speeds[..])] {
+        bench.draw(&format!("{title} by what runs beside look-ups"), plot::svg(&x, &Axis::linear(y), series));
+    }
 }
 
 /// One round of a server that lets so many bytes of others run beside look-ups.

@@ -182,7 +182,7 @@ pub const ALL: &[Experiment] = &[
     experiment("one-scan", "S6", one_scan::run)
         .about("hot statements after one scan of a cold table of 4 times the DRAM, against before; LRU beside them"),
     experiment("scan-admission", "S6", scan_admission::run)
-        .about("one scan of that table where it may bring columns into memory between epochs, against only at epochs"),
+        .about("one scan of that table where it may bring columns into memory between epochs, against only at epochs; DRAM full, and with room"),
     experiment("read-levels", "-", read_levels::run)
         .about("4 streams that read the same columns at several levels of their plans: reads by level against whatever the level"),
     experiment("hybrid-storage", "-", hybrid_storage::run)

@@ -75,7 +75,7 @@ fn commands() -> Vec<Bytes> {
 #[test]
 fn messages() {
     let examples = commands().into_iter().map(|command| command.to_vec()).collect();
-    fuzz!("Flight messages", Inputs::stateless(3_000, 2_000_000), examples, |input: &[u8]| {
+    fuzz!("Flight messages", Inputs::stateless(3_000, 3_000_000), examples, |input: &[u8]| {
         let _ = (handle_text(input), statement::row_count(input), Credentials::from_handshake(input));
         let _ = (SetSessionOptionsRequest::decode(input), DetailedStatus::decode(input));
         Any::decode(input).is_ok_and(|any| Command::try_from(any).is_ok())

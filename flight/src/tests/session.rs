@@ -6,9 +6,12 @@ use std::{
     time::Duration,
 };
 
-use arrow_flight::{CancelFlightInfoRequest, CancelFlightInfoResult, CancelStatus, FlightInfo};
+use arrow_flight::{
+    CancelFlightInfoRequest, CancelFlightInfoResult, CancelStatus, Criteria, Empty, FlightData, FlightDescriptor,
+    FlightInfo, Ticket,
+};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use futures::StreamExt;
+use futures::{StreamExt, stream};
 use prost::Message;
 use terrace_access::{
     Ending, Granting, MemoryRecords, NewToken, NewUser, Owner, Right, Scope, Securable, UserChange, Users, WhichRights,
@@ -110,6 +113,29 @@ async fn each_action_says_whether_it_needs_a_login() {
             Err(error) => assert!(!is_open && error.code() == Code::Unauthenticated, "{name}: {error}"),
         }
     }
+    assert!(harness.engine.sessions.lock().is_empty());
+}
+
+/// The calls of Flight but Handshake, which logs in, and DoAction, whose actions are above.
+#[tokio::test]
+async fn each_call_needs_a_login() {
+    let harness = Harness::start(with_password()).await;
+    let mut nobody = harness.connect().await;
+    let flight = nobody.inner_mut();
+    let refusals = [
+        ("ListFlights", flight.list_flights(Criteria::default()).await.err()),
+        ("ListActions", flight.list_actions(Empty {}).await.err()),
+        ("GetFlightInfo", flight.get_flight_info(FlightDescriptor::default()).await.err()),
+        ("PollFlightInfo", flight.poll_flight_info(FlightDescriptor::default()).await.err()),
+        ("GetSchema", flight.get_schema(FlightDescriptor::default()).await.err()),
+        ("DoGet", flight.do_get(Ticket::default()).await.err()),
+        ("DoPut", flight.do_put(stream::iter([FlightData::default()])).await.err()),
+    ];
+    for (call, refusal) in refusals {
+        assert_eq!(refusal.map(|status| status.code()), Some(Code::Unauthenticated), "{call}");
+    }
+    let exchange = flight.do_exchange(stream::iter([FlightData::default()])).await.err();
+    assert_eq!(exchange.map(|status| status.code()), Some(Code::Unimplemented), "nobody may");
     assert!(harness.engine.sessions.lock().is_empty());
 }
 

@@ -61,6 +61,14 @@ pub fn in_column_type(
     }
 }
 
+/// The value of type `kind` that a value is equal to, with which a comparison in this type compares in its place; `None` where there is none.
+pub fn equal_value(value: &ScalarValue, kind: &DataType) -> Option<ScalarValue> {
+    match position(value, kind)? {
+        Position::At(equal) => Some(equal),
+        Position::Above(_) | Position::BeforeAll | Position::AfterAll => None,
+    }
+}
+
 fn rewrite_between(
     range: &Between,
     schema: &DFSchema,

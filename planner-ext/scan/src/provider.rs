@@ -87,6 +87,38 @@ impl TierTable {
         Ok((oracle.views_for_scan(&scan)?, oracle.scan_request(&scan)))
     }
 
+    /// The plan of a query that is a scan without a limit and nothing else, of which [`TableProvider::scan`] makes a part. The rules of the physical
+    /// optimizer change nothing of a plan of one scan but its level, so they need not run.
+    ///
+    /// # Errors
+    /// As of [`TableProvider::scan`].
+    pub fn plan_alone(
+        &self,
+        state: &dyn Session,
+        projection: Option<&Vec<usize>>,
+        filters: &[Expr],
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        Ok(Arc::new(self.scan_operator(state, projection, filters, None)?.into_whole_plan()))
+    }
+
+    fn scan_operator(
+        &self,
+        state: &dyn Session,
+        projection: Option<&Vec<usize>>,
+        filters: &[Expr],
+        limit: Option<usize>,
+    ) -> Result<TierScanExec> {
+        let schema = self.source.schema();
+        let columns = DFSchema::try_from(Arc::clone(schema))?;
+        let projection = projection.cloned().unwrap_or_else(|| (0..schema.fields().len()).collect());
+        let (views, request) = self.hot_views_for_scan(state, &projection, filters)?;
+        let filters = filters.iter().map(|f| state.create_physical_expr(f.clone(), &columns));
+        let filters = filters.collect::<Result<Vec<_>>>()?;
+        let target = state.config().target_partitions();
+        let config = ScanConfig::new(Arc::clone(&self.source), projection, filters, limit, target);
+        TierScanExec::try_new(config.with_views(views, target).with_request(request))
+    }
+
     /// The table version that it scans.
     pub fn version(&self) -> &Arc<TableVersion> {
         &self.source.version
@@ -145,14 +177,6 @@ impl TableProvider for TierTable {
         filters: &[Expr],
         limit: Option<usize>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let schema = self.source.schema();
-        let columns = DFSchema::try_from(Arc::clone(schema))?;
-        let projection = projection.cloned().unwrap_or_else(|| (0..schema.fields().len()).collect());
-        let (views, request) = self.hot_views_for_scan(state, &projection, filters)?;
-        let filters = filters.iter().map(|f| state.create_physical_expr(f.clone(), &columns));
-        let filters = filters.collect::<Result<Vec<_>>>()?;
-        let target = state.config().target_partitions();
-        let config = ScanConfig::new(Arc::clone(&self.source), projection, filters, limit, target);
-        Ok(Arc::new(TierScanExec::try_new(config.with_views(views, target).with_request(request))?))
+        Ok(Arc::new(self.scan_operator(state, projection, filters, limit)?))
     }
 }

@@ -20,6 +20,7 @@
 //! - [`prepare`]: PREPARE, EXECUTE and DEALLOCATE
 //! - [`statement`]: prepared statements and their plans
 //! - [`plan_cache`]: plans of queries that come again
+//! - [`skeleton`]: optimized plans of queries whose parameters are not bound yet
 //! - [`repeatable`]: queries that have the same rows each time
 //! - [`parameters`]: binds one row of parameters
 //! - [`insert`]: binds many rows of parameters of an INSERT
@@ -125,6 +126,7 @@ mod rule;
 mod run;
 mod session;
 mod show;
+mod skeleton;
 mod small_batches;
 mod spill;
 mod statement;

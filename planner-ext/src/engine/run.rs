@@ -5,14 +5,17 @@ use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::{Field, Schema};
+use datafusion::datasource::source_as_provider;
 use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::execution::session_state::SessionState;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::logical_expr::LogicalPlan;
+use datafusion::logical_expr::expr_rewriter::unnormalize_cols;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::{self, Column as PhysicalColumn};
 use datafusion::physical_plan::projection::{ProjectionExec, ProjectionExpr};
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
+use terrace_scan::TierTable;
 use terrace_scan::scan::TierScanExec;
 use terrace_scan::spilling_join::with_spilling_joins;
 use terrace_sql::StatementKind;
@@ -202,13 +205,26 @@ struct Operators {
 /// The plan of operators, with all that this server adds to it.
 async fn physical_plan(state: &SessionState, interrupt: &Interrupt, planned: &Planned) -> Result<Operators> {
     let optimized = planned.optimized(state)?;
-    let plan = state.query_planner().create_physical_plan(&optimized, state).await?;
+    let plan = match scan_alone(state, &optimized)? {
+        Some(plan) => plan,
+        None => state.query_planner().create_physical_plan(&optimized, state).await?,
+    };
     let rows = rows_of_large_values(&plan)?;
     let plan = with_announced_types(plan, planned.plan.schema().as_arrow())?;
     let plan = with_copied_texts(with_partitioned_windows(with_even_sorts(plan)?)?, &planned.plan)?;
     let plan = with_small_batches(plan, interrupt)?;
     let plan = with_texts(with_spilling_joins(interruptible(plan, interrupt)?)?, planned.texts)?;
     Ok(Operators { plan, rows })
+}
+
+/// The plan of a query that is a scan of the store and nothing else; `None` for others. Look-ups of keys are such queries, and the rules for
+/// plans of operators take as long as the look-up itself.
+pub(super) fn scan_alone(state: &SessionState, plan: &LogicalPlan) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+    let LogicalPlan::TableScan(scan) = plan else { return Ok(None) };
+    let provider = source_as_provider(&scan.source)?;
+    let Some(table) = provider.downcast_ref::<TierTable>().filter(|_| scan.fetch.is_none()) else { return Ok(None) };
+    let filters = unnormalize_cols(scan.filters.iter().cloned());
+    Ok(Some(table.plan_alone(state, scan.projection.as_ref(), &filters)?))
 }
 
 /// A plan that is a scan, with texts as they are wanted of scans.

@@ -27,6 +27,7 @@ use super::prepare::{expand, may_take_long};
 use super::registry::{Ticket, Touched, is_change};
 use super::repeatable::has_same_rows;
 use super::session::Session;
+use super::skeleton::Skeleton;
 use super::tasks::run_on;
 use super::transaction::Transaction;
 use super::{planning, query, rights, run};
@@ -72,6 +73,8 @@ pub(super) struct Planned {
     pub(super) target: Option<ChangeTarget>,
     /// The optimized plan, once there is one; `None` for a plan that is optimized for each execution.
     optimized: Option<Arc<OnceLock<Arc<LogicalPlan>>>>,
+    /// The optimized plan of a query with parameters, where it waits for their values.
+    skeleton: Option<Arc<Skeleton>>,
     /// Whether it reads tables of the store and nothing else, and calls immutable functions only.
     is_repeatable: bool,
     /// How the caller of this execution wants texts.
@@ -80,13 +83,18 @@ pub(super) struct Planned {
 
 impl Planned {
     pub(super) fn new(snapshot: Arc<Snapshot>, plan: LogicalPlan, target: Option<ChangeTarget>) -> Self {
-        Self { snapshot, plan, target, optimized: None, is_repeatable: false, texts: Texts::Views }
+        let (optimized, skeleton) = Default::default();
+        Self { snapshot, plan, target, optimized, skeleton, is_repeatable: false, texts: Texts::Views }
     }
 
     /// Lets executions share the optimized plan of a [repeatable](super::plan_cache::is_repeatable) query, and the session state of
-    /// the snapshot: they look no names up and ask for no time.
+    /// the snapshot: they look no names up and ask for no time. A query with parameters is optimized now, where it can be.
     pub(super) fn with_shared_optimization(self) -> Self {
-        Self { optimized: Some(Arc::default()), is_repeatable: true, ..self }
+        let skeleton = Skeleton::new(self.snapshot.template(), &self.plan).unwrap_or_else(|error| {
+            tracing::debug!(%error, "a query is optimized once its parameters are bound");
+            None
+        });
+        Self { optimized: Some(Arc::default()), skeleton: skeleton.map(Arc::new), is_repeatable: true, ..self }
     }
 
     /// The same plan for a caller who wants texts so.
@@ -101,8 +109,14 @@ impl Planned {
 
     /// Binds row `row` of `parameters`.
     pub(super) fn bound(self, parameters: &RecordBatch, row: usize) -> Result<Self> {
+        if let Some(skeleton) = self.skeleton.clone()
+            && let Some(optimized) = skeleton.with_values(parameters, row)?
+        {
+            let optimized = Some(Arc::new(OnceLock::from(Arc::new(optimized))));
+            return Ok(Self { plan: skeleton.analysed().clone(), optimized, ..self });
+        }
         let plan = bind_row(self.snapshot.template(), self.plan, parameters, row)?;
-        Ok(Self { plan, optimized: None, ..self })
+        Ok(Self { plan, optimized: None, skeleton: None, ..self })
     }
 
     /// The plan after the rules of the optimizer.
@@ -152,6 +166,11 @@ impl CachedQuery {
     /// Whether its optimized plan is there; `None` where executions do not share it.
     pub(super) fn has_optimized_plan(&self) -> Option<bool> {
         self.planned.optimized.as_ref().map(|shared| shared.get().is_some())
+    }
+
+    /// Whether it is optimized before its parameters are bound.
+    pub(super) fn has_skeleton(&self) -> bool {
+        self.planned.skeleton.is_some()
     }
 }
 

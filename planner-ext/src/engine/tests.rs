@@ -21,6 +21,7 @@
 //! - [`fuzz`]: any bytes as statements and as files
 //! - [`placement`]: placement rules
 //! - [`plan_cache`]: plans of earlier queries
+//! - [`look_ups`]: look-ups by prepared statements
 //! - [`repeatable`]: queries that read the same table versions each time
 //! - [`rights`]: who may do what
 //! - [`audit`]: the audit trail
@@ -80,6 +81,7 @@ mod hot_views;
 mod hot_weights;
 mod keys;
 mod limits;
+mod look_ups;
 #[cfg(feature = "hot-views")]
 mod mining;
 #[cfg(not(feature = "hot-views"))]

@@ -142,8 +142,17 @@ impl From<EngineError> for Problem {
 
 impl From<axum::extract::rejection::JsonRejection> for Problem {
     fn from(rejection: axum::extract::rejection::JsonRejection) -> Self {
-        Self::new(rejection.status(), rejection.body_text())
+        Self::new(rejection.status(), sentence(&rejection.body_text()))
     }
+}
+
+/// What is wrong with a value of a body: without the words of the parser in front of it and the position behind it. The
+/// position of what is no JSON stays.
+fn sentence(text: &str) -> &str {
+    let Some(wrong) = text.strip_prefix("Failed to deserialize the JSON body into the target type: ") else {
+        return text;
+    };
+    wrong.rsplit_once(" at line ").map_or(wrong, |(wrong, _)| wrong)
 }
 
 impl From<axum::extract::rejection::QueryRejection> for Problem {
@@ -154,6 +163,7 @@ impl From<axum::extract::rejection::QueryRejection> for Problem {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
 
     /// Status and `Retry-After` of the answer to an error.
@@ -184,6 +194,27 @@ mod tests {
         assert_eq!(answer(wrong), (StatusCode::BAD_REQUEST, None));
         let unavailable = EngineError::new(ErrorKind::Unavailable, "the disk does not work");
         assert_eq!(answer(unavailable), (StatusCode::SERVICE_UNAVAILABLE, None));
+    }
+
+    #[tokio::test]
+    async fn what_is_wrong_with_a_body_is_said_in_words() {
+        use axum::extract::FromRequest;
+        use axum::http::Request;
+
+        #[derive(Debug, serde::Deserialize)]
+        #[serde(deny_unknown_fields)]
+        #[allow(dead_code)]
+        struct Change {
+            budget: u64,
+        }
+        let detail = async |body: &'static str| {
+            let request = Request::post("/").header(header::CONTENT_TYPE, "application/json");
+            let read = Json::<Change>::from_request(request.body(axum::body::Body::from(body)).unwrap(), &()).await;
+            Problem::from(read.unwrap_err()).detail
+        };
+        assert_eq!(detail("{\"budget\": \"lots\"}").await, "budget: invalid type: string \"lots\", expected u64");
+        assert!(detail("{\"bugdet\": 1}").await.contains("unknown field `bugdet`, expected `budget`"));
+        assert!(detail("{budget").await.ends_with("at line 1 column 2"));
     }
 
     #[test]

@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     /// What each request needs. A route without a line here fails the test.
-    const MATRIX: [&str; 46] = [
+    const MATRIX: [&str; 48] = [
         "DELETE /api/v1/queries/{id} login",
         "DELETE /api/v1/tables/{name}/placement-rules TIERING",
         "DELETE /api/v1/tables/{name}/placement-rules/{rule} TIERING",
@@ -158,6 +158,8 @@ mod tests {
         "GET /api/v1/tiers MONITOR",
         "GET /api/v1/tiers/{name} MONITOR",
         "GET /api/v1/usage MONITOR",
+        "GET /cockpit.css login",
+        "GET /cockpit.js login",
         "GET /healthz nothing",
         "GET /metrics MONITOR",
         "GET /metrics/segments MONITOR",

@@ -32,6 +32,8 @@ pub(super) fn documented() -> Routes {
     let watching = MONITOR.changes(Right::Monitor);
     Routes::new(openapi::Document::openapi())
         .with(login, routes!(cockpit::page))
+        .with(login, routes!(cockpit::style))
+        .with(login, routes!(cockpit::script))
         .with(open, routes!(health::alive))
         .with(open, routes!(health::ready))
         .with(MONITOR, routes!(metrics::all))

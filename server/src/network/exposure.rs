@@ -46,5 +46,9 @@ mod tests {
         assert!(clear.contains("tls.cert") && clear.contains("--insecure-listen"), "{clear}");
         config.tls.cert = Some("cert.pem".into());
         check_exposure(&config, true).unwrap();
+        // The port for probes says yes or no, so everybody may ask it.
+        let mut probed = Config::default();
+        probed.http.health_addr = Some("0.0.0.0:0".to_owned());
+        check_exposure(&probed, false).unwrap();
     }
 }

@@ -251,6 +251,7 @@ impl<'a> Harness<'a> {
         if self.latest.is_some() {
             tell(&report);
         }
+        assert!(measured.inputs >= self.inputs.count, "settings of bolero have cut the run short: {report}");
         assert!(!self.inputs.is_stateless || measured.left_bytes <= MOST_LEFT_BYTES, "memory is left: {report}");
         if let (Some(_), Some(before)) = (setting("TERRACE_TEST_FUZZ_ALONE"), measured.resident_bytes) {
             let after = resident_bytes().unwrap_or(u64::MAX);

@@ -86,8 +86,8 @@ pub struct SegmentInput {
     pub rows: u32,
     /// Bytes of its image in memory, in the plain form.
     pub bytes: u64,
-    /// Its packed form; `None` where it has none that is worth it.
-    pub packed: Option<PackedImage>,
+    /// Its packed form; `None` where it has none that is worth it. Most segments have none to choose, so it lies apart.
+    pub packed: Option<Box<PackedImage>>,
     /// The form of its copy; plain at home.
     pub form: Form,
     /// The tiers on which its copy may have each form; without effect where it has no packed form.
@@ -253,7 +253,7 @@ fn plan_within(policy: &dyn Policy, inputs: &Inputs, work: Work<'_>) -> Result<E
     let places = PlaceOptions::for_inputs(inputs);
     let instance = instance(inputs, places);
     let reserved = reserve(inputs, |segment, place| instance.cost(segment, places.option(place)));
-    let Decision { solution, scores } = choose_residual(policy, inputs, &instance, &reserved, work)?;
+    let Decision { solution, scores } = choose_residual(policy, inputs, places, &instance, &reserved, work)?;
     let mut before_us = 0.0;
     let mut after_us = 0.0;
     let mut moves = Vec::new();
@@ -361,8 +361,9 @@ pub(super) fn worth_bytes(segment: &SegmentInput, from: Place, to: Place) -> u64
 /// or one above the objective, which contradicts itself and is logged. Builds the problem anew, so that a plan need not keep
 /// it until its moves have ended.
 pub(super) fn certified_bound_us(inputs: &Inputs, plan: &EpochPlan) -> Option<f64> {
-    let mut whole = instance(inputs, PlaceOptions::for_inputs(inputs));
-    forbid_by_rules(&mut whole, inputs, &plan.given_way);
+    let places = PlaceOptions::for_inputs(inputs);
+    let mut whole = instance(inputs, places);
+    forbid_by_rules(&mut whole, inputs, places, &plan.given_way);
     let bound_us = certify(&whole, &plan.bound_prices)?;
     let objective_us = plan.objective_us;
     if bound_us > objective_us + CONTRADICTION * objective_us.abs() {
@@ -458,21 +459,31 @@ pub(super) fn expected_us(inputs: &Inputs, segment: &SegmentInput, place: Place)
 
 /// Time of the reads in `heat` of the segment at a place, in microseconds per epoch.
 pub(super) fn reads_us(inputs: &Inputs, segment: &SegmentInput, heat: &SegmentHeat, place: Place) -> f64 {
-    place_cost(inputs, segment, place).map_or(0.0, |cost| cost.reads_us(heat))
+    let Some(tier) = inputs.tiers.get(usize::from(place.tier.0)) else { return 0.0 };
+    // Plans ask this of every place of every segment: the profile of a tier is not copied for a plain one.
+    match packed_values(inputs, segment, place) {
+        Some(_) => place_cost(inputs, segment, place).map_or(0.0, |cost| cost.reads_us(heat)),
+        None => tier.cost.expected_us(heat, extent(inputs, segment, place)),
+    }
 }
 
 /// The cost of the segment's reads at a place; `None` for a tier that does not exist.
 pub(super) fn place_cost(inputs: &Inputs, segment: &SegmentInput, place: Place) -> Option<PlaceCost> {
     let tier = inputs.tiers.get(usize::from(place.tier.0))?;
     let extent = extent(inputs, segment, place);
-    let packed = match place.tier == inputs.home() {
-        true => segment.packed_at_home,
-        false => segment.packed.filter(|_| place.form == Form::Packed).map(|packed| packed.values),
-    };
-    Some(match packed {
+    Some(match packed_values(inputs, segment, place) {
         Some(values) => PlaceCost::packed(tier.cost, extent, inputs.form_cost, values),
         None => PlaceCost::plain(tier.cost, extent),
     })
+}
+
+/// The values that reads unpack at a place; `None` where its bytes are plain.
+fn packed_values(inputs: &Inputs, segment: &SegmentInput, place: Place) -> Option<PackedValues> {
+    match (place.tier == inputs.home(), &segment.packed) {
+        (true, _) => segment.packed_at_home,
+        (false, Some(packed)) if place.form == Form::Packed => Some(packed.values),
+        (false, _) => None,
+    }
 }
 
 /// The form of the bytes that are read at a place: that of the copy, or at home that of the stored bytes.

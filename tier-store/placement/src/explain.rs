@@ -364,7 +364,8 @@ impl<'a> Explainer<'a> {
         let constraints = &segment.constraints;
         let form = constraints.form.filter(|rule| ![constraints.pin, constraints.exclusion].contains(&Some(*rule)));
         let rules = [constraints.pin, constraints.exclusion, form, constraints.preference];
-        let conditions = self.conditions(at, &options, second_place.is_some());
+        let has_choice = options.iter().any(|(place, option)| option.allowed && place.tier != planned.tier);
+        let conditions = self.conditions(at, &options, has_choice);
         let mut explanation = Explanation {
             table: String::new(),
             chunk: segment.key.chunk.0,

@@ -191,7 +191,7 @@ mod tests {
         // Few selected texts of all slices: each is found, few are decoded.
         let few = us(reads(Pattern::Monotonic, 1.0, 1000.0), TEXTS);
         assert!((few - (rows * 5e-3 + 1000.0 * 10e-3)).abs() < 0.1, "{few}");
-        let all = us(reads(Pattern::Monotonic, 1.0, rows), TEXTS);
+        let all = us(reads(Pattern::Monotonic, 1.0, ROWS as f32), TEXTS);
         assert!((all - us(scans(1.0), TEXTS)).abs() < 1e-6);
         assert_eq!(us(SegmentHeat::default(), TEXTS), 0.0);
     }

@@ -45,12 +45,13 @@ impl FormTiers {
         Self { plain: self.plain | !memory, packed: self.packed & memory }
     }
 
-    /// Forbids another form than this one on a tier.
+    /// Allows this form on a tier, and no other one.
     pub(crate) fn keep(&mut self, place: Place) {
-        let others = match place.form {
-            Form::Plain => &mut self.packed,
-            Form::Packed => &mut self.plain,
+        let (kept, others) = match place.form {
+            Form::Plain => (&mut self.plain, &mut self.packed),
+            Form::Packed => (&mut self.packed, &mut self.plain),
         };
+        *kept |= bit(place.tier);
         *others &= !bit(place.tier);
     }
 
@@ -88,5 +89,15 @@ mod tests {
         // A rule that prefers packed copies in DRAM: the plan weighs both there.
         let wished = PlacementConstraints { preferred: Some(TierId(0)), preferred_form: Some(Form::Packed), ..none };
         assert_eq!(masks(FormChoice::Plain, wished), [0b11, 1]);
+    }
+
+    #[test]
+    fn a_form_that_is_kept_is_allowed_whatever_rules_say() {
+        let always_packed = PlacementConstraints { plain: !1, ..PlacementConstraints::default() };
+        let mut forms = FormTiers::new(FormChoice::Auto, &always_packed, 2);
+        let plain = Place::plain(TierId(0));
+        assert!(!forms.allows(plain));
+        forms.keep(plain);
+        assert_eq!((forms.plain & 0b11, forms.packed & 0b11), (0b11, 0b10));
     }
 }

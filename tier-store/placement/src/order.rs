@@ -13,6 +13,7 @@
 use serde::Serialize;
 use terrace_model::{ColumnId, Error, Result, TierId, TieringMode};
 use terrace_storage::table::{NewRule, RuleKind, RuleRows, Rules};
+use terrace_storage::tier::codec::Form;
 
 use super::controller::Interruptible;
 use super::epoch::{Inputs, SegmentInput};
@@ -247,6 +248,10 @@ fn apply_instruction(segment: &mut SegmentInput, instruction: Instruction, rule:
         Instruction::MayYield | Instruction::Forbidden | Instruction::Newer => {
             constraints.allowed = within(constraints.allowed, down);
             constraints.fallback = within(constraints.fallback, down);
+            // It may be packed to make room; to unpack it would take some.
+            if segment.form == Form::Packed && segment.allows_form(segment.place()) {
+                segment.forms.keep(segment.place());
+            }
         }
     }
 }
@@ -433,5 +438,23 @@ impl<'a> ResolvedOrder<'a> {
             count("no longer exists: dropped, deleted or compacted since".to_owned(), self.lost_segments, 0);
         }
         outcome
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::builders::{MIB, segment};
+
+    #[test]
+    fn a_copy_out_of_the_scope_may_be_packed_and_is_not_unpacked() {
+        let after = |form| {
+            let mut copy = segment(0).packed(MIB / 4).on(0).in_form(form);
+            apply_instruction(&mut copy, Instruction::MayYield, 0);
+            copy
+        };
+        let [plain, packed] = Form::ALL.map(after);
+        assert!(plain.has_choice_on(TierId(0)) && plain.has_choice_on(TierId(1)));
+        assert!(packed.allows_form(packed.place()) && !packed.has_choice_on(TierId(0)));
     }
 }

@@ -19,15 +19,15 @@ use super::reserved::Reserved;
 use super::solver::{self, Bound, Instance, Method, Solution, Work, gap};
 
 /// Lets the policy choose options for the segments without a reserved place, within the room that the others leave. The
-/// decision covers all segments.
+/// decision covers all segments; `places` are the options of `all`.
 pub(super) fn choose_residual(
     policy: &dyn Policy,
     inputs: &Inputs,
+    places: PlaceOptions,
     all: &Instance,
     reserved: &Reserved,
     work: Work<'_>,
 ) -> Result<Decision> {
-    let places = PlaceOptions::for_inputs(inputs);
     let weighs_forms = policy.kind().uses_costs();
     let has_other_form = |(segment, place): (&SegmentInput, &Option<Place>)| match place {
         Some(place) => weighs_forms && segment.has_choice_on(place.tier),
@@ -61,8 +61,7 @@ fn checked(policy: &dyn Policy, problem: &Problem<'_>) -> Result<Decision> {
 
 /// Makes options infinitely dear whose tiers rules forbid to a segment. The rules of segments in `given_way` do not count
 /// (see [`super::reserved`]).
-pub(super) fn forbid_by_rules(whole: &mut Instance, inputs: &Inputs, given_way: &[usize]) {
-    let places = PlaceOptions::for_inputs(inputs);
+pub(super) fn forbid_by_rules(whole: &mut Instance, inputs: &Inputs, places: PlaceOptions, given_way: &[usize]) {
     let options = whole.options.count().max(1);
     for (at, (costs, segment)) in whole.costs.chunks_exact_mut(options).zip(&inputs.segments).enumerate() {
         let constraints = effective_constraints(given_way, at, &segment.constraints);
@@ -160,7 +159,7 @@ impl WholeProblem<'_> {
     /// the whole one.
     fn bound(&self, residual_prices: &[f64]) -> Bound {
         let mut whole = self.all.clone();
-        forbid_by_rules(&mut whole, self.inputs, &self.reserved.given_way);
+        forbid_by_rules(&mut whole, self.inputs, self.places, &self.reserved.given_way);
         solver::bound(&whole, residual_prices, self.work)
     }
 

@@ -97,17 +97,20 @@ pub(super) fn survey(
     let mut origins = Vec::new();
     for (table, snapshot) in tables.iter().enumerate() {
         let scopes = scopes(&snapshot.rules, &names, &snapshot.chunks, &snapshot.statistics);
+        let has_rules = !snapshot.rules.is_empty();
         for (position, entry) in snapshot.chunks.iter().enumerate() {
             for (column, segment) in entry.chunk.segments.iter().enumerate() {
                 if segment.constant.is_some() {
                     continue;
                 }
-                let constraints = scopes.constraints(position, segment.column, segment.packed_bytes().is_some());
+                let has_packed = has_rules && segment.packed_bytes().is_some();
+                let constraints = scopes.constraints(position, segment.column, has_packed);
                 let constraints = constraints.renumbered(|rule| ranks.rank(table, rule)).without(closed);
                 origins.push(Origin { table: table as u32, chunk: position as u32, column: column as u32 });
                 let mut input = segment_input(&memory, heat, options.weights, &entry.chunk, segment, constraints);
                 input.constraints = input.constraints.during_pause(options.paused, input.current, home);
-                // A change of form is a write, which a paused or drained tier does not take.
+                // A change of form is a write, which a paused or drained tier does not take: until it does, the present form
+                // counts as allowed, so that a copy whose form a rule forbids is not dropped for it.
                 if (options.paused | closed) & bit(input.current) != 0 {
                     let place = input.place();
                     input.forms.keep(place);
@@ -186,27 +189,27 @@ pub(super) fn segment_input(
     let key = SegmentKey::for_segment(chunk, segment);
     let home = TierId(memory.len() as u8);
     let bytes = segment.bytes_in(Form::Plain);
-    let copy = segment.resident.load_full();
-    let form = copy.as_ref().map_or(Form::Plain, |copy| copy.column.form());
+    let resident = segment.resident.load();
+    let copy = resident.as_ref();
+    let form = copy.map_or(Form::Plain, |copy| copy.column.form());
     // A packed copy is larger or smaller than it was estimated to be.
-    let packed_bytes = match &copy {
+    let packed_bytes = || match copy {
         Some(copy) if form == Form::Packed => Some(copy.bytes.buffer.len() as u64),
         _ => segment.packed_bytes(),
     };
     // Where neither setting nor rules know the packed form, a plan need not, either.
     let is_known = weights.form != FormChoice::Plain || form == Form::Packed || names_form(&constraints);
     let values = || packed_values(&segment.home, chunk.rows, bytes);
-    let packed = packed_bytes.filter(|_| is_known).map(|packed_bytes| PackedImage {
-        bytes: packed_bytes,
-        charged_bytes: charged_bytes(memory, packed_bytes),
-        values: values(),
-    });
+    let packed = is_known
+        .then(packed_bytes)
+        .flatten()
+        .map(|bytes| Box::new(PackedImage { bytes, charged_bytes: charged_bytes(memory, bytes), values: values() }));
     SegmentInput {
         key,
         rows: chunk.rows,
         bytes,
         form,
-        forms: packed.map_or(FormTiers::PLAIN, |_| FormTiers::new(weights.form, &constraints, memory.len())),
+        forms: packed.as_ref().map_or(FormTiers::PLAIN, |_| FormTiers::new(weights.form, &constraints, memory.len())),
         packed,
         stored_bytes: segment.home.len,
         home_bytes: home_bytes(&segment.home, weights.rates),

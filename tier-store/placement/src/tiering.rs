@@ -26,7 +26,7 @@ use super::expected_reads::ExpectedReadSource;
 use super::feasibility::Feasibility;
 use super::hysteresis::HysteresisOptions;
 use super::lock_order::{OrderedMutex, Rank};
-use super::merge::{LogPoint, MergeKind, MergeOptions};
+use super::merge::{FirstReads, LogPoint, MergeKind, MergeOptions};
 use super::metrics::TieringMetrics;
 use super::policy::PolicyKind;
 use super::pressure::Pressure;
@@ -316,7 +316,7 @@ impl Tiering {
 
     /// Runs one merge round over the offers, on the caller's thread.
     pub fn merge_now(&self) -> Result<()> {
-        self.shared.merge_round()
+        self.shared.merge_round(FirstReads::ByCaller)
     }
 
     /// Ends the loop: cancels its epoch after the move under way and waits for its threads.

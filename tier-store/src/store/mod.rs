@@ -118,6 +118,8 @@ use background::Background;
 use commit::TableWrites;
 pub use compact::{Compacted, CompactionCounters};
 
+/// Time between two looks at the marks of unsealed rows.
+const MARKS_LOOK: Duration = Duration::from_millis(100);
 /// Finished reads that are offered to a memory tier may use the I/O budget divided by this.
 const OFFER_DIVISOR: u64 = 8;
 
@@ -155,12 +157,20 @@ impl Store {
             tiering.start(interval)?;
         }
         let pause = Duration::from_micros(seal.age_us / 4).clamp(Duration::from_millis(50), Duration::from_secs(10));
+        let look = pause.min(MARKS_LOOK);
+        let mut since_aged = pause;
         let sealing = Arc::clone(&core);
         let watching = Arc::clone(&core);
         let mut background = vec![
             Background::start("terrace-sealer", None, move || {
-                sealing.seal_aged();
-                pause
+                if since_aged >= pause {
+                    sealing.seal_aged();
+                    since_aged = Duration::ZERO;
+                }
+                let goes_on = seal.age_us == u64::MAX || sealing.seal_to_low_mark();
+                let next = if goes_on { look } else { pause };
+                since_aged += next;
+                next
             }),
             Background::start("terrace-retry", None, move || watching.watch_catalog()),
         ];

@@ -190,14 +190,17 @@ impl Core {
                     let has_packed = segment.packed_bytes().is_some();
                     let constraints = scopes.constraints(at, segment.column, has_packed);
                     let form = rule.spec.form;
-                    let is_forbidden = |tier| {
-                        !constraints.allows(tier) || form.is_some_and(|form| !constraints.allows_form(tier, form))
-                    };
+                    let is_form_forbidden = |tier| form.is_some_and(|form| !constraints.allows_form(tier, form));
+                    let is_forbidden = |tier| !constraints.allows(tier) || is_form_forbidden(tier);
+                    // An exclusion of copies that the segment cannot have holds by itself.
+                    let is_void = !has_packed && form == Some(Form::Packed);
                     // A rule for a tier that does not exist now demands nothing.
                     let in_force = wanted.is_none()
                         || match rule.spec.kind {
-                            RuleKind::Pin => constraints.pin == Some(position),
-                            RuleKind::Exclude => wanted.is_some_and(is_forbidden),
+                            RuleKind::Pin => {
+                                constraints.pin == Some(position) && !wanted.is_some_and(is_form_forbidden)
+                            }
+                            RuleKind::Exclude => is_void || wanted.is_some_and(is_forbidden),
                             RuleKind::Prefer => constraints.preference == Some(position),
                         };
                     let copy_form = copy.as_ref().map_or(Form::Plain, |copy| copy.column.form());

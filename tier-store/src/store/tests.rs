@@ -153,6 +153,72 @@ fn a_bounded_delta_makes_room_by_sealing_and_refuses_what_never_fits() {
     assert_eq!(keys(&store, &table), (0..2_000).collect::<Vec<_>>());
 }
 
+/// A store of three tables, and memory for unsealed rows that holds twelve inserts of [`Unsealed::insert`].
+struct Unsealed {
+    store: Arc<Store>,
+    tables: [Arc<Table>; 3],
+    _dir: tempfile::TempDir,
+}
+
+impl Unsealed {
+    fn new(age_us: u64) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let mut options = StoreOptions::new(dir.path());
+        options.seal.age_us = age_us;
+        options.compaction_bytes_per_s = 0;
+        let store = Store::open(options).unwrap();
+        let tables = ["a", "b", "c"].map(|name| store.create_table(definition(name)).unwrap());
+        let unsealed = Self { store, tables, _dir: dir };
+        unsealed.insert(2, 1);
+        let account = unsealed.store.delta_account();
+        account.set_limit_bytes(12 * account.used_bytes());
+        unsealed
+    }
+
+    fn insert(&self, table: usize, times: usize) {
+        for _ in 0..times {
+            self.store.insert(&self.tables[table], &[rows(0..100)]).unwrap();
+        }
+    }
+
+    /// Inserts that are not sealed, of each table.
+    fn counts(&self) -> [u64; 3] {
+        [0, 1, 2].map(|table: usize| self.tables[table].version().delta_rows() / 100)
+    }
+}
+
+#[test]
+fn unsealed_rows_leave_step_by_step_between_two_marks() {
+    let unsealed = Unsealed::new(u64::MAX);
+    unsealed.insert(0, 5);
+    unsealed.insert(1, 2);
+    assert!(unsealed.store.core().seal_to_low_mark());
+    assert_eq!(unsealed.counts(), [5, 2, 1], "below the high mark, which is 9");
+    unsealed.insert(1, 1);
+    assert!(unsealed.store.core().seal_to_low_mark());
+    assert_eq!(unsealed.counts(), [0, 3, 1], "below the low mark, which is 6");
+    // A statement that finds no room makes as much as it needs, with its own table first.
+    unsealed.insert(0, 8);
+    unsealed.insert(1, 1);
+    assert_eq!(unsealed.counts(), [8, 1, 1]);
+    unsealed.insert(2, 3);
+    assert_eq!(unsealed.counts(), [8, 1, 1], "the third finds no room");
+}
+
+#[test]
+fn a_thread_keeps_unsealed_rows_below_the_high_mark() {
+    let unsealed = Unsealed::new(300_000_000);
+    unsealed.insert(0, 6);
+    unsealed.insert(1, 3);
+    for _ in 0..200 {
+        if unsealed.counts() != [6, 3, 1] {
+            break;
+        }
+        unsealed.store.core().clock.sleep(Duration::from_millis(50));
+    }
+    assert_eq!(unsealed.counts(), [0, 3, 1]);
+}
+
 #[test]
 fn replacing_a_table_is_atomic_and_old_readers_keep_reading() {
     let dir = tempfile::tempdir().unwrap();

@@ -136,21 +136,67 @@ impl Core {
         Ok(Some(DeltaRows { entry, deletions: None }))
     }
 
-    /// Charges the delta account for rows; when it is full, seals this table and then the others to make room.
+    /// Charges the delta account for rows; when it is full, seals this table, and then others, the largest first, until there is
+    /// room.
     fn charge_delta(&self, table: &Arc<Table>, batch: RecordBatch) -> Result<DeltaEntry> {
         let now = self.clock.now_us();
         let sequence = table.allocate_delta();
-        let charge = |batch| DeltaEntry::charged(&self.delta, sequence, batch, now);
-        match charge(batch.clone()) {
-            Err(Error::BudgetExceeded { .. }) => {
-                // A table that cannot be sealed must not refuse rows of another table that have room.
-                let own = self.seal(table);
-                let others: Vec<_> = self.tables().iter().map(|other| self.seal(other)).collect();
-                let failed = others.into_iter().chain([own]).find_map(Result::err);
-                charge(batch).map_err(|full| failed.unwrap_or(full))
+        let charge = |batch: &RecordBatch| DeltaEntry::charged(&self.delta, sequence, batch.clone(), now);
+        let full = match charge(&batch) {
+            Err(full @ Error::BudgetExceeded { .. }) => full,
+            done => return done,
+        };
+        let mut failed = None;
+        let others = self.unsealed_tables().into_iter().map(|(_, other)| other);
+        for other in std::iter::once(Arc::clone(table)).chain(others) {
+            // A table that cannot be sealed must not refuse rows of another table that have room.
+            failed = failed.or(self.seal(&other).err());
+            match charge(&batch) {
+                Err(Error::BudgetExceeded { .. }) => {}
+                done => return done,
             }
-            done => done,
         }
+        Err(failed.unwrap_or(full))
+    }
+
+    /// The tables with unsealed rows and the bytes of these, the largest first.
+    fn unsealed_tables(&self) -> Vec<(u64, Arc<Table>)> {
+        let mut tables: Vec<_> =
+            self.tables().into_iter().map(|table| (table.version().delta_bytes(), table)).collect();
+        tables.retain(|(bytes, _)| *bytes > 0);
+        tables.sort_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
+        tables
+    }
+
+    /// Once unsealed rows take three quarters of their memory, seals table by table, the largest first, until they take half of
+    /// it. So a statement finds room, unless rows come faster than the disk takes them: a write buffer between two marks,
+    /// where hStorage-DB (section 5.3.2, rule 4) flushes all of it. False when a table could not be sealed.
+    pub(super) fn seal_to_low_mark(&self) -> bool {
+        let limit_bytes = self.delta.limit_bytes();
+        let (high_bytes, low_bytes) = (limit_bytes - limit_bytes / 4, limit_bytes / 2);
+        // The account has what compaction holds besides.
+        if self.delta.used_bytes() < high_bytes {
+            return true;
+        }
+        let tables = self.unsealed_tables();
+        let mut unsealed_bytes: u64 = tables.iter().map(|(bytes, _)| *bytes).sum();
+        if unsealed_bytes < high_bytes {
+            return true;
+        }
+        let mut all_sealed = true;
+        for (bytes, table) in tables {
+            if unsealed_bytes <= low_bytes {
+                break;
+            }
+            match self.seal(&table) {
+                Ok(()) => unsealed_bytes -= bytes,
+                Err(error) => {
+                    all_sealed = false;
+                    tracing::warn!(table = %table.name(), %error, "cannot seal a delta; it stays in DRAM and is tried again");
+                }
+            }
+        }
+        all_sealed
     }
 
     /// Seals the present delta entries of a table. Rows inserted meanwhile stay in the delta; rows deleted meanwhile

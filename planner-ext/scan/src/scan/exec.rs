@@ -312,6 +312,11 @@ impl TierScanExec {
         &self.config
     }
 
+    /// Rows of the chunks and of the delta that it reads: no more pass its filters.
+    pub fn most_rows(&self) -> u64 {
+        self.config.items().map(|item| self.config.source.live_rows(item)).sum()
+    }
+
     /// The segments to read unless run-time filters exclude them: chunks, each with the position of a column.
     pub fn segments(&self) -> Vec<(Arc<Chunk>, usize)> {
         self.segments_of(&self.config.columns())
@@ -346,6 +351,11 @@ impl TierScanExec {
             statistics: self.statistics.clone(),
             executions: Mutex::default(),
         }
+    }
+
+    /// Like this scan, as a plan of its own: at the level that the rule of levels gives to one.
+    pub(crate) fn into_whole_plan(self) -> Self {
+        if self.config.has_filters() { self.at_level(Level::new(0)) } else { self }
     }
 
     /// Like this scan, but with texts and bytes as plain arrays instead of views: for one that is the whole plan of rows which leave

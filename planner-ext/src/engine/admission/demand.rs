@@ -20,7 +20,7 @@ use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::streaming::StreamingTableExec;
 use parking_lot::Mutex;
 use terrace_scan::joins::{ENTRY_BYTES, Size, visit_sizes};
-use terrace_scan::scan::blocks_on;
+use terrace_scan::scan::{TierScanExec, blocks_on};
 use terrace_scan::spilling_join::SpillingHashJoinExec;
 
 use crate::engine::windows::PartitionedWindowExec;
@@ -104,6 +104,9 @@ impl OperatorDemand {
 impl Demand {
     /// The demand of a plan that has not started; no operator needs more than `most_bytes`.
     pub(in crate::engine) fn from_plan(plan: &Arc<dyn ExecutionPlan>, most_bytes: u64) -> Result<Self> {
+        if is_scan_of_few_rows(plan) {
+            return Ok(Self { is_point: true, ..Self::default() });
+        }
         let mut operators: Vec<OperatorDemand> = Vec::new();
         // Those of the operators whose parents were not visited.
         let mut pipelines: Vec<Pipeline> = Vec::new();
@@ -232,6 +235,12 @@ impl Demand {
         };
         Arc::new(Self { operators: Mutex::new(operators.into_iter().map(operator).collect()), ..Self::default() })
     }
+}
+
+/// Whether a plan is a scan that keeps nothing and has few rows even if all pass its filters, which then need not be estimated: that takes
+/// longer than a look-up of a key.
+fn is_scan_of_few_rows(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    plan.downcast_ref::<TierScanExec>().is_some_and(|scan| scan.most_rows() <= POINT_ROWS)
 }
 
 fn is_join(operator: &Arc<dyn ExecutionPlan>) -> bool {

@@ -274,6 +274,22 @@ async fn named_transactions_end_once_and_idle_ones_by_themselves() {
     server.session.end_transaction(fresh.id(), true).await.unwrap();
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_transaction_of_another_session_is_like_none() {
+    let server = with_rows().await;
+    let transaction = server.engine.begin(&server.session).unwrap();
+    let other = server.engine.open_session("other");
+    let mut answers = Vec::new();
+    for id in [transaction.id(), "none"] {
+        let prepared = other.prepare_in(id, "SELECT count(*) FROM t").await.err().unwrap();
+        let ended = other.end_transaction(id, true).await.unwrap_err();
+        answers.push([prepared, ended].map(|error| (error.kind(), error.message().to_owned())));
+    }
+    assert_eq!(answers[0], answers[1]);
+    assert_eq!(answers[0][0].0, ErrorKind::NotFound);
+    server.session.end_transaction(transaction.id(), true).await.unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn concurrent_statements_run_again_until_each_counts() {
     let server = with_rows().await;

@@ -55,30 +55,50 @@ async fn what_does_not_fit_is_refused_with_the_operator_and_its_memory() {
     }
 }
 
+async fn wait_for_spilled(server: &Server, is_meant: fn(u64) -> bool) {
+    let wait = async {
+        while !is_meant(server.engine.spilled_bytes()) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let waited = tokio::time::timeout(Duration::from_secs(60), wait).await;
+    assert!(waited.is_ok(), "{} bytes are spilled", server.engine.spilled_bytes());
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_statement_has_spilled_goes_with_it() {
     let server = Server::with(|o| o.query_memory_bytes = 16 << 20);
     let sql = "SELECT value, count(*) FROM generate_series(1, 100000000) GROUP BY value ORDER BY 2, 1";
-    let spilled = async |is_meant: fn(u64) -> bool| {
-        let wait = async {
-            while !is_meant(server.engine.spilled_bytes()) {
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
-        };
-        let waited = tokio::time::timeout(Duration::from_secs(60), wait).await;
-        assert!(waited.is_ok(), "{} bytes are spilled", server.engine.spilled_bytes());
-    };
     for is_dropped in [true, false] {
         let task = server.start(sql);
-        spilled(|bytes| bytes > 0).await;
+        wait_for_spilled(&server, |bytes| bytes > 0).await;
         let running = server.running(|record| record.sql == sql).await;
         if is_dropped {
             task.abort();
         } else {
             assert!(server.engine.cancel(&running.id));
         }
-        spilled(|bytes| bytes == 0).await;
+        wait_for_spilled(&server, |bytes| bytes == 0).await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_statement_has_read_back_is_gone() {
+    let server = Server::with(|o| o.query_memory_bytes = 24 << 20);
+    let sort = "SELECT s, value FROM (SELECT value, lpad(CAST(value % 1000 AS VARCHAR), 90, 'x') AS s \
+                FROM generate_series(1, 300000)) ORDER BY s, value";
+    let mut rows = server.session.prepare(sort).await.unwrap().query(None).await.unwrap();
+    let mut count = 0;
+    let mut most = 0;
+    while let Some(batch) = rows.stream.next().await {
+        count += batch.unwrap().num_rows();
+        most = most.max(server.engine.spilled_bytes());
+    }
+    assert!(count == 300_000 && most > 0, "{count} rows, {most} bytes at most");
+    drop(rows);
+    wait_for_spilled(&server, |bytes| bytes == 0).await;
+    let record = server.engine.statements().into_iter().find(|record| record.sql == sort).unwrap();
+    assert!(record.spilled_bytes >= most, "{record:?}");
 }
 
 /// Operators that spill are refused memory all the time; the last refusals are those of a statement that has to stop.

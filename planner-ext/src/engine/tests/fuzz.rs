@@ -1,8 +1,9 @@
 //! Any bytes as statements to plan, as files to copy from, and as rows and parameters of clients.
 //!
-//! The engine plans and reads on threads of its own, which charge what they allocate to the statement: the limits of memory
-//! here are those of the engine, and the harness watches the time.
+//! The engine plans and reads on threads of its own, which charge what they allocate to the statement. So the harness watches the
+//! time, and the records of statements say what memory each took.
 
+use std::cell::Cell;
 use std::io::Cursor;
 
 use arrow::array::{DictionaryArray, FixedSizeBinaryArray, NullArray};
@@ -11,13 +12,40 @@ use arrow_ipc::writer::{FileWriter, StreamWriter};
 use parquet::arrow::ArrowWriter;
 use terrace_ipc::{FileReader, Limits};
 use terrace_test_support::fuzz;
-use terrace_test_support::fuzz::{Inputs, sentence};
+use terrace_test_support::fuzz::{Inputs, MOST_BYTES, sentence};
 use tokio::runtime::Runtime;
 
 use super::*;
 
 /// The stack of a thread, as the server has it: plans of nested expressions are recursive.
 const STACK_BYTES: usize = 64 << 20;
+
+/// The memory of statements is looked at every so many inputs; records of more statements are kept.
+const INPUTS_PER_LOOK: usize = 20;
+
+/// The memory that the statements of a server take.
+struct Watched<'a> {
+    server: &'a Server,
+    inputs: Cell<usize>,
+}
+
+impl<'a> Watched<'a> {
+    fn new(server: &'a Server) -> Self {
+        Self { server, inputs: Cell::new(0) }
+    }
+
+    /// Notes an input; fails where a statement took more than an input may.
+    fn note_input(&self) {
+        self.inputs.set(self.inputs.get() + 1);
+        if !self.inputs.get().is_multiple_of(INPUTS_PER_LOOK) {
+            return;
+        }
+        for record in self.server.engine.statements() {
+            let bytes = record.memory.allocated_peak;
+            assert!(bytes <= MOST_BYTES, "{bytes} bytes for {}", record.sql);
+        }
+    }
+}
 
 /// A server with two tables, and the runtime that it runs on.
 fn start() -> (Runtime, Server) {
@@ -107,8 +135,10 @@ fn plans() {
     on_large_stack(|| {
         let (runtime, server) = start();
         let plan = |text: &str| runtime.block_on(server.session.prepare(text)).is_ok();
+        let watched = Watched::new(&server);
         let examples = QUERIES.iter().map(|sql| sql.as_bytes().to_vec()).collect();
         fuzz!("SQL to plans", Inputs::stateful(300, 1_000_000), examples, |input: &[u8]| {
+            watched.note_input();
             let is_sentence = plan(&sentence(input, WORDS));
             plan(&String::from_utf8_lossy(input)) || is_sentence
         });
@@ -127,7 +157,9 @@ fn copies(name: &'static str, format: &str, examples: Vec<Vec<u8>>) {
     let (runtime, server) = start();
     let path = server.dir.path().join(format!("input.{format}"));
     let copy = format!("COPY t FROM '{}'", path.display());
+    let watched = Watched::new(&server);
     fuzz!(name, Inputs::stateful(20, 25_000), examples, |input: &[u8]| {
+        watched.note_input();
         std::fs::write(&path, input).unwrap();
         let is_valid = runtime.block_on(server.run(&copy)).is_ok();
         if is_valid {
@@ -196,7 +228,9 @@ fn rows_of_clients() {
         let request =
             |table: &str, mode| IngestRequest { schema: None, table: table.to_owned(), mode, options: HashMap::new() };
         let limits = Limits { message_bytes: 1 << 20, expanded_bytes: 4 << 20, account: None };
+        let watched = Watched::new(&server);
         fuzz!("rows of clients", Inputs::stateful(25, 200_000), streams(), |input: &[u8]| {
+            watched.note_input();
             let Ok(reader) = FileReader::open(Cursor::new(input), None, None, limits.clone()) else { return false };
             let schema = reader.schema();
             let batches: Vec<RecordBatch> = reader.map_while(Result::ok).take(4).collect();

@@ -6,6 +6,7 @@
 //! - `figures`: figures of tables in plans
 //! - `invoker`: views that are read with the rights of who asks
 //! - `lists`: what lists and errors tell of what there is
+//! - `look_ups`: look-ups by a prepared statement
 //! - `masking`: what is seen of statements of others
 //! - `policies`: policies on rows
 //! - `probes`: what a statement can tell of rows that policies hide
@@ -17,6 +18,7 @@ mod defaults;
 mod figures;
 mod invoker;
 mod lists;
+mod look_ups;
 mod masking;
 mod policies;
 mod probes;

@@ -48,7 +48,7 @@ impl SegmentInput {
 
     /// Its values as the packed form has them; `None` where neither a copy nor its home is packed.
     pub(crate) fn values(&self) -> Option<PackedValues> {
-        self.packed.map(|packed| packed.values).or(self.packed_at_home)
+        self.packed.as_ref().map(|packed| packed.values).or(self.packed_at_home)
     }
 
     /// Bytes of its image in a form.
@@ -61,7 +61,7 @@ impl SegmentInput {
 
     /// The fewest bytes that its image in memory may have.
     pub(crate) fn least_bytes(&self) -> u64 {
-        let packed = self.packed.filter(|_| self.forms.packed != 0);
+        let packed = self.packed.as_ref().filter(|_| self.forms.packed != 0);
         packed.map_or(self.bytes, |packed| packed.bytes)
     }
 
@@ -90,8 +90,8 @@ impl SegmentInput {
 pub struct PlaceOptions {
     /// Number of memory tiers; the home's position.
     memory: usize,
-    /// Options of each memory tier: 1, or 2 where some segment may have either form.
-    forms: usize,
+    /// True where some segment may have either form: then each memory tier has two options, else one.
+    has_forms: bool,
 }
 
 impl PlaceOptions {
@@ -99,8 +99,7 @@ impl PlaceOptions {
     pub fn for_inputs(inputs: &Inputs) -> Self {
         let home = inputs.home();
         let has_choice = |segment: &SegmentInput| (0..home.0).any(|tier| segment.has_choice_on(TierId(tier)));
-        let forms = if inputs.segments.iter().any(has_choice) { 2 } else { 1 };
-        Self { memory: usize::from(home.0), forms }
+        Self { memory: usize::from(home.0), has_forms: inputs.segments.iter().any(has_choice) }
     }
 
     /// Number of options, the home included.
@@ -110,7 +109,7 @@ impl PlaceOptions {
 
     /// Position of the home.
     pub fn home(self) -> usize {
-        self.memory * self.forms
+        self.memory << u32::from(self.has_forms)
     }
 
     /// The options as the solver knows them: each takes bytes of its tier alone.
@@ -120,22 +119,22 @@ impl PlaceOptions {
 
     /// The tier of an option.
     pub fn tier(self, option: usize) -> TierId {
-        TierId((option / self.forms).min(self.memory) as u8)
+        TierId((option >> u32::from(self.has_forms)).min(self.memory) as u8)
     }
 
     /// The options of a tier.
     pub fn on_tier(self, tier: TierId) -> Range<usize> {
         let tier = usize::from(tier.0).min(self.memory);
-        let first = tier * self.forms;
-        first..(first + self.forms).min(self.count())
+        let first = tier << u32::from(self.has_forms);
+        first..(first + 1 + usize::from(self.has_forms)).min(self.count())
     }
 
     /// The place of a segment under an option.
     pub fn place(self, segment: &SegmentInput, option: usize) -> Place {
         let tier = self.tier(option);
-        let form = match option % self.forms {
+        let form = match option % 2 {
             _ if usize::from(tier.0) >= self.memory => Form::Plain,
-            _ if self.forms == 1 => segment.places_on(tier).next().map_or(Form::Plain, |place| place.form),
+            _ if !self.has_forms => segment.places_on(tier).next().map_or(Form::Plain, |place| place.form),
             0 => Form::Plain,
             _ => Form::Packed,
         };
@@ -144,8 +143,8 @@ impl PlaceOptions {
 
     /// The option of a place.
     pub fn option(self, place: Place) -> usize {
-        let second = usize::from(self.forms == 2 && place.form == Form::Packed);
-        (usize::from(place.tier.0) * self.forms + second).min(self.home())
+        let second = usize::from(self.has_forms && place.form == Form::Packed);
+        ((usize::from(place.tier.0) << u32::from(self.has_forms)) + second).min(self.home())
     }
 }
 

@@ -29,8 +29,10 @@ pub(super) fn rule_reason(
         ));
     }
     let in_place = planned.from == planned.to;
-    if in_place && constraints.form.is_some() && !segment.allows_form(planned.from_place()) {
-        return Some(format!("{} by {}", planned.to_form, inputs.rule(constraints.form)));
+    if in_place && !segment.allows_form(planned.from_place()) {
+        // Without a rule it is the setting: the rule that made the copy so is gone.
+        let by = if constraints.form.is_some() { inputs.rule(constraints.form) } else { "tiering.form" };
+        return Some(format!("{} by {by}", planned.to_form));
     }
     if !in_place && constraints.pin.is_some() && constraints.only() == Some(planned.to) {
         return Some(format!("pinned: {}", inputs.rule(constraints.pin)));
@@ -119,6 +121,12 @@ fn form_reason(inputs: &Inputs, segment: &SegmentInput, planned: &PlannedMove, p
         true => format!(
             "plain: {reads}; without unpacking they save {} an epoch, worth {worth} ns for each of the {} that the plain copy \
              takes more on {tier}{against}",
+            time(planned.benefit_us),
+            bytes(plain.saturating_sub(packed)),
+        ),
+        // On a slow tier the bytes that packing saves may take longer than to unpack.
+        false if planned.benefit_us > 0.0 => format!(
+            "packed where it lies: {reads}; packed they save {} an epoch, as they read {} less from {tier}",
             time(planned.benefit_us),
             bytes(plain.saturating_sub(packed)),
         ),

@@ -103,6 +103,19 @@ fn a_confirmed_condition_flips_the_plan_and_less_than_it_does_not() {
 }
 
 #[test]
+fn a_pinned_copy_with_a_choice_of_forms_has_a_runner_up_and_no_condition() {
+    let pinned = builders::segment(0).packed(MIB / 4).on(0).heat(builders::scans(3.0)).constraints(pinned_to_dram());
+    let inputs = plan_inputs(three_tiers(4 * MIB, 4 * MIB), vec![pinned]);
+    let found = plan(&inputs, Effort::default()).unwrap();
+    let explanation = Explainer::new(&inputs, &found).explain(0).unwrap();
+    let forms: Vec<(&str, Form, bool)> =
+        explanation.options.iter().map(|option| (option.tier.as_str(), option.form, option.allowed)).collect();
+    assert_eq!(forms[..2], [("dram", Form::Plain, true), ("dram", Form::Packed, true)]);
+    assert!(explanation.runner_up.unwrap().starts_with("dram "));
+    assert_eq!((explanation.conditions, explanation.condition), (Vec::new(), String::new()));
+}
+
+#[test]
 fn conditions_by_price_are_near_where_plans_change() {
     let mut rng = StdRng::seed_from_u64(4_602);
     let inputs = random(&mut rng, 600, 0.25, 0.2);

@@ -8,7 +8,7 @@
 //! Rounds run on a thread of their own and hold the epoch mutex, so never during an epoch or an order, and not while
 //! placement is frozen or not in mode `auto`. Budgets, placement rules and the modes of tables hold as in epochs. No query
 //! waits for a round: the queue drops the offers for which it has no room. Rounds are logged as one row per direction
-//! with the next epoch ([`tally`]).
+//! with the next epoch ([`tally`]). What was read once only is brought in idle time of the processors ([`round`]).
 //!
 //! - [`merger`]: the state of merging, behind its locks
 //! - [`offers`]: the queue of columns that scans release
@@ -29,6 +29,7 @@ use serde::{Deserialize, Serialize};
 use super::policy::PolicyKind;
 
 pub(super) use merger::Merger;
+pub(super) use round::FirstReads;
 pub(super) use tally::LogPoint;
 
 /// Which segments may come into memory between epochs because they were read.

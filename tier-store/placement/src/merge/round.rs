@@ -1,10 +1,14 @@
 //! A merge round: promotes those of the offered columns that save more time than the segments that they evict.
+//!
+//! What a selective round brings into free room because it was read once is a guess, and its copy takes new pages, which the
+//! kernel clears. So it takes idle processor time only ([`FirstReads`]): the scan that reads it is not to pay for it.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use terrace_model::{Account, Error, Result, TierId, TieringMode};
+use terrace_storage::io::{Priority, with_priority};
 use terrace_storage::migrate::{Outcome, Relocation, try_move, try_promote};
 use terrace_storage::tier::MemoryTier;
 use terrace_storage::tier::ssd::ReadColumn;
@@ -43,6 +47,8 @@ pub(crate) struct MergeState {
     round: i64,
     /// Time from which the rate limit allows the next copy.
     free_at_us: u64,
+    /// Time from which columns that were read once are looked at again.
+    first_reads_from_us: u64,
 }
 
 impl MergeState {
@@ -51,6 +57,16 @@ impl MergeState {
         self.ledger = None;
         self.tally.renumber(position);
     }
+}
+
+/// The thread that copies columns which a selective round would bring because of their first read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum FirstReads {
+    /// The calling one, as for all others: for simulations, in which no time passes meanwhile.
+    ByCaller,
+    /// One of [`Priority::Moving`], which the round waits for. Then such columns are dropped for as long as that took: so
+    /// on busy processors, where it may take a second, an epoch gets its turn.
+    InIdleTime,
 }
 
 /// Room for a segment on a tier; `None`: the room was free, so no other segment was compared with it.
@@ -86,7 +102,7 @@ impl Shared {
     /// Runs rounds until the offers are closed.
     pub(crate) fn run_merges(&self) {
         while self.merger.offers().wait() {
-            match self.merge_round() {
+            match self.merge_round(FirstReads::InIdleTime) {
                 Ok(()) => {}
                 Err(Error::Cancelled) => return,
                 Err(error) => {
@@ -110,7 +126,7 @@ impl Shared {
 
     /// Handles the offers, or discards them while an epoch or an order holds the epoch mutex. Fails with
     /// [`Error::Cancelled`] when the store is closing.
-    pub(crate) fn merge_round(&self) -> Result<()> {
+    pub(crate) fn merge_round(&self, first_reads: FirstReads) -> Result<()> {
         let Some(last_epoch) = self.controller.try_lock_epoch() else {
             self.forget();
             return Ok(());
@@ -139,14 +155,15 @@ impl Shared {
                 continue;
             }
             let mut ledger = self.ledger(host, &tables, *last_epoch, state)?;
-            let mut round = Round { shared: self, host, tables: &tables, ledger: &mut ledger, state: &mut *state };
-            for read in &offer.columns {
-                let decision = round.consider(read);
-                let counter = match decision.unwrap_or(Decision::Declined) {
-                    Decision::Promoted => &self.metrics.merge.promoted,
-                    Decision::Declined => &self.metrics.merge.declined,
-                };
-                counter.fetch_add(1, Ordering::Relaxed);
+            let idle_only = first_reads == FirstReads::InIdleTime && self.are_first_reads(state, &offer.columns);
+            if idle_only && state.first_reads_from_us > self.clock.now_us() {
+                self.metrics.merge.forgotten.fetch_add(offer.columns.len() as u64, Ordering::Relaxed);
+            } else {
+                let mut round = Round { shared: self, host, tables: &tables, ledger: &mut ledger, state: &mut *state };
+                match idle_only {
+                    true => round.consider_in_idle_time(&offer.columns)?,
+                    false => round.consider_all(&offer.columns),
+                }
             }
             state.ledger = Some(ledger);
         }
@@ -165,6 +182,15 @@ impl Shared {
             || now.host.memory_tiers().iter().any(has_room)
             || now.recent.was_read_before(chunk, segment)
             || has_rules()
+    }
+
+    /// True for columns of which a selective round knows no reads before the one that offers them.
+    fn are_first_reads(&self, state: &MergeState, columns: &[ReadColumn]) -> bool {
+        let was_read_before = |read: &ReadColumn| {
+            let segment = read.chunk.segments.get(read.column);
+            segment.is_some_and(|segment| state.recent.was_read_before(&read.chunk, segment))
+        };
+        self.options.merge.kind == MergeKind::Selective && !columns.iter().any(was_read_before)
     }
 
     /// Takes the ledger of the last round if it is still valid, else builds a new one.
@@ -216,6 +242,29 @@ impl Shared {
 }
 
 impl Round<'_> {
+    /// Promotes those columns of an offer that save time by it, and counts what became of each.
+    fn consider_all(&mut self, columns: &[ReadColumn]) {
+        let shared = self.shared;
+        let counts = &shared.metrics.merge;
+        for read in columns {
+            let counter = match self.consider(read).unwrap_or(Decision::Declined) {
+                Decision::Promoted => &counts.promoted,
+                Decision::Declined => &counts.declined,
+            };
+            counter.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Like [`Self::consider_all`], on a thread that gets idle time only. Fails when the process may have no more threads.
+    fn consider_in_idle_time(&mut self, columns: &[ReadColumn]) -> Result<()> {
+        let shared = self.shared;
+        let start_us = shared.clock.now_us();
+        with_priority(Priority::Moving, || self.consider_all(columns))?;
+        let now_us = shared.clock.now_us();
+        self.state.first_reads_from_us = now_us + now_us.saturating_sub(start_us);
+        Ok(())
+    }
+
     /// Promotes a column if that saves time; `None` when the column cannot be promoted any more.
     fn consider(&mut self, read: &ReadColumn) -> Option<Decision> {
         let chunk = &read.chunk;
@@ -254,7 +303,8 @@ impl Round<'_> {
     }
 
     /// The form in which a segment comes to a tier: the plain one where it saves more time, its making included, and there is free
-    /// room for it, else the one that takes fewer bytes. Nothing is evicted for a larger copy; the next epoch weighs both.
+    /// room for it, else the one that takes fewer bytes. Nothing is evicted for a larger copy; the next epoch weighs both. Under a
+    /// policy that does not weigh forms it is the smaller one, which an epoch would choose, too.
     fn promotion_place(&self, tier: TierId, input: &SegmentInput) -> Place {
         let smallest = input.usual_place(tier);
         let plain = Place::plain(tier);
@@ -262,7 +312,8 @@ impl Round<'_> {
         let account = memory.get(usize::from(tier.0)).map(|tier| tier.account());
         let has_room = || account.is_some_and(|account| bytes_to_free(account, input.charged_at(plain)) == Some(0));
         let saves_more = || self.ledger.net_us(input, plain) > self.ledger.net_us(input, smallest);
-        if input.allows_form(plain) && has_room() && saves_more() { plain } else { smallest }
+        let is_weighed = self.shared.planner.policy().kind().uses_costs() && input.allows_form(plain);
+        if is_weighed && has_room() && saves_more() { plain } else { smallest }
     }
 
     /// Finds or makes room for a segment on a tier; `None` when there is none, or the evicted segments would lose more.

@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
+use terrace_model::clock::{Clock, ManualClock, SystemClock};
 use terrace_model::{Account, ChunkId, Pattern, TieringMode};
 use terrace_storage::table::{NewRule, RuleKind, RuleRows, Rules};
 use terrace_storage::tier::codec::FormChoice;
@@ -30,10 +32,14 @@ struct Setup {
 impl Setup {
     /// The queue is open, but rounds run only when a test runs them.
     fn new(dram_bytes: u64, kind: MergeKind, policy: PolicyKind, top_percent: f64) -> Self {
+        Self::on_clock(Arc::new(SystemClock::default()), dram_bytes, kind, policy, top_percent)
+    }
+
+    fn on_clock(clock: Arc<dyn Clock>, dram_bytes: u64, kind: MergeKind, policy: PolicyKind, top_percent: f64) -> Self {
         let host = FakeHost::new(dram_bytes, Arc::default()).with_usual_costs();
         let merge = MergeOptions { kind, top_percent, queue_bytes: 64 << 10 };
         let options = TieringOptions { policy, merge, background_bytes_per_s: None, ..TieringOptions::default() };
-        let tiering = host.tiering_with(options);
+        let tiering = host.tiering_on(clock, options);
         if kind != MergeKind::Never {
             tiering.shared.merger.offers().open();
         }
@@ -58,7 +64,7 @@ impl Setup {
     }
 
     fn round(&self) {
-        self.tiering.shared.merge_round().unwrap();
+        self.tiering.shared.merge_round(FirstReads::ByCaller).unwrap();
         assert_eq!(self.io.used_bytes(), 0, "a round leaves no read behind");
         let account = self.host.tiers[0].account();
         assert!(account.used_bytes() <= account.limit_bytes(), "over the budget");
@@ -150,6 +156,49 @@ fn a_scan_takes_free_room_and_evicts_only_for_what_was_read_before() {
     ");
     assert_eq!(counts.declined.load(Ordering::Relaxed), 5);
     assert_eq!(setup.host.home.reads.load(Ordering::Relaxed), 0, "nothing was read again");
+}
+
+/// A clock that moves on while the threads look at it that get idle time only.
+#[derive(Debug, Default)]
+struct IdleClock(ManualClock);
+
+impl Clock for IdleClock {
+    fn now_us(&self) -> u64 {
+        if std::thread::current().name() == Some("terrace-upkeep") {
+            self.0.advance(Duration::from_millis(1));
+        }
+        self.0.now_us()
+    }
+
+    fn unix_us(&self) -> u64 {
+        self.0.unix_us()
+    }
+
+    fn sleep(&self, duration: Duration) {
+        self.0.sleep(duration);
+    }
+}
+
+#[test]
+fn what_was_read_once_comes_in_idle_time_and_then_waits_as_long() {
+    let clock = Arc::new(IdleClock::default());
+    let shared: Arc<dyn Clock> = Arc::<IdleClock>::clone(&clock);
+    let setup = Setup::on_clock(shared, THREE, MergeKind::Selective, PolicyKind::Optimal, 100.0);
+    // What is in memory after a round, and whether it took idle time.
+    let round = |chunk: usize| {
+        setup.host.read(chunk, 1);
+        setup.tiering.offer([setup.cold(chunk)].into_iter());
+        let start_us = clock.0.now_us();
+        setup.tiering.shared.merge_round(FirstReads::InIdleTime).unwrap();
+        assert_eq!(setup.io.used_bytes(), 0, "a round leaves no read behind");
+        (setup.host.resident(), clock.0.now_us() > start_us)
+    };
+    let forgotten = || setup.tiering.metrics().merge.forgotten.load(Ordering::Relaxed);
+    assert_eq!(round(0), (vec![0], true));
+    assert_eq!((round(1), forgotten()), ((vec![0], false), 1), "the next one has to wait");
+    assert_eq!(round(1), (vec![0, 1], false), "it was read again");
+    clock.0.advance(Duration::from_millis(100));
+    assert_eq!((round(2), forgotten()), ((vec![0, 1, 2], true), 1));
 }
 
 #[test]

@@ -238,7 +238,9 @@ impl ReasonContext<'_> {
         let saved = time(benefit_us.abs());
         let worth = figure(benefit_ns_per_byte.abs());
         let [from, to] = [self.planned.from_place(), self.planned.to_place()].map(|place| self.place_name(place));
-        let (faster, slower) = if self.is_promotion() { (to, from) } else { (from, to) };
+        // On a slow tier a packed copy may be the faster one.
+        let is_faster = self.is_promotion() || self.planned.from == self.planned.to && *benefit_us > 0.0;
+        let (faster, slower) = if is_faster { (to, from) } else { (from, to) };
         format!("{reads}; {faster} saves {saved} an epoch against {slower}, worth {worth} ns per byte")
     }
 

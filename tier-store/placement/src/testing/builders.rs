@@ -73,7 +73,7 @@ impl SegmentInput {
     /// The segment with a packed form of so many bytes, of numbers that are not narrow. It may have either form on every tier.
     pub fn packed(self, bytes: u64) -> Self {
         let values = PackedValues::Numbers { is_narrow: false };
-        let packed = Some(PackedImage { bytes, charged_bytes: [0; MAX_TIERS], values });
+        let packed = Some(Box::new(PackedImage { bytes, charged_bytes: [0; MAX_TIERS], values }));
         Self { packed, forms: FormTiers { plain: u8::MAX, packed: u8::MAX }, ..self }
     }
 

@@ -13,7 +13,7 @@ use rand::seq::IteratorRandom;
 use rand::{Rng, SeedableRng};
 use terrace_model::ColumnId;
 use terrace_placement::EpochRequest;
-use terrace_storage::table::{Alteration, Comparison, Literal, Predicate};
+use terrace_storage::table::{Alteration, Comparison, Literal, Predicate, TableDefinition};
 use terrace_test_support::depth::{by_depth, is_deep};
 use terrace_test_support::seeds::{SeedReport, requested_seeds, seeds};
 
@@ -116,6 +116,32 @@ fn rules_follow_their_table_and_survive_a_restart() {
     store.create_table(definition("t")).unwrap();
     let rule = store.add_rule(&name(), new_rule(RuleKind::Exclude, "dram", &[], RuleRows::All)).unwrap();
     assert_eq!((rule.number, sqls(&store).len()), (1, 1));
+}
+
+#[test]
+fn a_rule_about_a_form_is_overruled_by_a_later_one_and_holds_where_there_is_no_such_form() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = four_chunks(dir.path(), 1 << 20);
+    let packed = |kind| NewRule { form: Some(Form::Packed), ..new_rule(kind, "dram", &[0], RuleRows::All) };
+    let outcomes = |table: &TableName| -> Vec<[bool; 3]> {
+        let statuses = store.rule_statuses(&|name| name == table);
+        statuses.iter().map(|s| [s.met_bytes, s.unmet_bytes, s.overruled_bytes].map(|bytes| bytes > 0)).collect()
+    };
+    store.add_rule(&name(), packed(RuleKind::Pin)).unwrap();
+    epoch(&store);
+    assert_eq!(outcomes(&name()), [[true, false, false]]);
+    store.add_rule(&name(), packed(RuleKind::Exclude)).unwrap();
+    epoch(&store);
+    assert_eq!(outcomes(&name()), [[false, false, true], [true, false, false]]);
+    // Floats have no packed form.
+    let floats: ArrayRef = Arc::new(arrow::array::Float64Array::from_iter_values((0..1000).map(f64::from)));
+    let floats = arrow::array::RecordBatch::try_from_iter([("x", floats)]).unwrap();
+    let floats_name = TableName::new("public", "floats");
+    let table = store.create_table(TableDefinition::new(floats_name.clone(), floats.schema())).unwrap();
+    store.insert(&table, &[floats]).unwrap();
+    store.seal(&table).unwrap();
+    store.add_rule(&floats_name, packed(RuleKind::Exclude)).unwrap();
+    assert_eq!(outcomes(&floats_name), [[true, false, false]]);
 }
 
 /// Deletes keys of a table with one column, by position.

@@ -2,8 +2,8 @@
 //!
 //! Segments of one chunk are read together, even if their moves do not follow each other: see [`LOOK_AHEAD`].
 //! The queue tries a move whose target is full again after the others, which may free room for it. When no move can go
-//! on, it picks a demotion, or a copy that changes its form on its tier, drops the copy and makes the new one from the home
-//! later. If there is none, it waits, for a bounded time, until readers release old copies. Every state in between is a
+//! on, it picks a demotion, or a copy that changes its form on its tier and has room for the new one in the place of the old
+//! one, drops the copy and makes the new one from the home later. If there is none, it waits, for a bounded time, until readers release old copies. Every state in between is a
 //! valid placement.
 //! The queue gives up moves to and from a failing device without trying them, except one probe after each pause: see
 //! [`super::health`]. While moves of the home pause it drops no copy, unless room is wanted at once.
@@ -390,19 +390,31 @@ impl MoveQueue<'_> {
     }
 
     /// Breaks a deadlock of full tiers: drops the copy of one demotion between memory tiers, or of one that changes its form
-    /// where it lies, now; the move is then carried out from the home.
+    /// where it lies ([`Self::has_room_instead`]), now; the move is then carried out from the home.
     fn unblock(&self, pending: &mut VecDeque<NumberedMove>) -> bool {
         let home = self.home_id();
         // The segment could not be read until the home works again.
         if self.health.failing(self.home.name()).is_some() {
             return false;
         }
-        let Some((_, stuck)) = pending.iter_mut().find(|(_, r)| r.from <= r.to && r.from != home) else { return false };
+        let may_drop = |r: &Relocation| r.from != home && (r.from < r.to || r.from == r.to && self.has_room_instead(r));
+        let Some((_, stuck)) = pending.iter_mut().find(|(_, r)| may_drop(r)) else { return false };
         let drop_copy = Relocation { to: home, ..stuck.clone() };
         let moved = try_move(self.tiers, self.home, &drop_copy);
         // Even if that failed: the next try then starts from the home and reports the segment as stale.
         stuck.from = home;
         matches!(moved, Ok(Outcome::Moved))
+    }
+
+    /// True for a change of form on one tier that has room for the new copy in the place of the old one, or that has more than
+    /// its budget since this fell, so that copies have to go before any comes.
+    fn has_room_instead(&self, relocation: &Relocation) -> bool {
+        let segment = relocation.chunk.segments.get(relocation.column);
+        let (Some(segment), Some(tier)) = (segment, self.tiers.get(usize::from(relocation.to.0))) else { return false };
+        let old_bytes = segment.resident.load().as_ref().map_or(0, |copy| copy.bytes.buffer.len());
+        let (used_bytes, limit_bytes) = (tier.account().used_bytes(), tier.account().limit_bytes());
+        let other_bytes = used_bytes.saturating_sub(tier.charged_bytes(old_bytes));
+        used_bytes > limit_bytes || other_bytes + tier.charged_bytes(relocation.bytes() as usize) <= limit_bytes
     }
 
     /// The reason for giving up a move whose target stayed full.

@@ -22,7 +22,7 @@ const CACHED_ROWS: usize = 64;
 pub struct SealRule {
     /// Bytes of the delta.
     pub bytes: u64,
-    /// Age of its oldest row, in microseconds.
+    /// Age of its oldest row, in microseconds; `u64::MAX`: no thread seals, neither for age nor because memory is short.
     pub age_us: u64,
 }
 

@@ -1,5 +1,8 @@
 //! What lists and errors tell of objects: those only that one may see.
 
+use terrace_access::{AuditScope, Trail, TrailOptions};
+use terrace_tier_store::clock::SystemClock;
+
 use super::*;
 use crate::system::SystemTable;
 
@@ -43,6 +46,88 @@ async fn lists_show_what_one_may_see() {
     assert_eq!(closed.rows("bob", "SELECT count(*) FROM system.tables").await, ["2"]);
     assert!(closed.rows("bob", "SELECT DISTINCT user_name FROM system.queries").await.len() > 1);
     assert_eq!(closed.rows("ann", "SELECT count(*) FROM hidden.t").await, ["1"]);
+}
+
+/// A server with an audit trail of all statements and a query log, where all that has a name is called "hidden", and where bob may nothing.
+async fn with_hidden_things() -> Closed {
+    let dir = Arc::new(tempfile::tempdir().unwrap());
+    let scope = AuditScope::All;
+    let trail = Trail::start(TrailOptions { scope, ..TrailOptions::default() }, Arc::new(SystemClock::default()));
+    let query_log = QueryLogOptions {
+        path: dir.path().join("log/statements.jsonl"),
+        max_bytes: 1 << 20,
+        keep_for: Duration::from_secs(3600),
+        least_duration: Duration::ZERO,
+        values: LoggedValues::Keep,
+    };
+    let server = Server::open(dir, |options| {
+        options.owner = Some(owner());
+        options.audit = trail.unwrap();
+        options.query_log = Some(query_log);
+    });
+    let closed = Closed::over(server).await;
+    let of_root =
+        ["CREATE USER hidden_user PASSWORD 'correct horse'", "CREATE ROLE hidden_clerks", "CREATE TOKEN hidden_token"];
+    closed.all("root", &of_root).await;
+    let of_ann = [
+        "CREATE SCHEMA hidden",
+        "CREATE TABLE hidden.hidden_t WITH (chunk_rows = 300, admission = 'ssd') AS \
+         SELECT value AS hidden_a FROM generate_series(1, 1100)",
+        "CREATE VIEW hidden.hidden_v AS SELECT hidden_a FROM hidden.hidden_t",
+        "BRING BACK hidden.hidden_t TO dram",
+        "ALTER TABLE hidden.hidden_t PIN COLUMNS (hidden_a) TO dram",
+        "GRANT SELECT ON hidden.hidden_t TO hidden_clerks",
+        "ALTER DEFAULT PRIVILEGES IN SCHEMA hidden GRANT SELECT ON TABLES TO hidden_clerks",
+        "SELECT count(*) FROM hidden.hidden_v WHERE hidden_a > 7",
+    ];
+    closed.all("ann", &of_ann).await;
+    #[cfg(feature = "hot-views")]
+    closed.all("ann", &["CREATE HOT VIEW hidden.hidden_h AS SELECT * FROM hidden.hidden_t WHERE hidden_a > 1"]).await;
+    let policy = "CREATE POLICY hidden_p ON hidden.hidden_t USING (hidden_a > 1)";
+    closed.all("ann", &[policy, "ALTER TABLE hidden.hidden_t ENABLE ROW LEVEL SECURITY"]).await;
+    closed
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_list_names_what_is_hidden() {
+    let closed = with_hidden_things().await;
+    let names_hidden = async |user: &str, list: &str| {
+        let rows = closed.rows(user, list).await;
+        rows.into_iter().find(|row| row.contains("hidden"))
+    };
+    let mut telling = Vec::new();
+    // A new table for everybody is asked as well.
+    for name in SystemTable::names().filter(|name| SystemTable::is_for_everybody(name)) {
+        let list = format!("SELECT * FROM system.{name}");
+        assert_eq!(names_hidden("bob", &list).await, None, "{list}");
+        if names_hidden("root", &list).await.is_some() {
+            telling.push(name);
+        }
+    }
+    for name in ["tables", "columns", "views", "schemata"] {
+        let list = format!("SELECT * FROM information_schema.{name}");
+        assert_eq!(names_hidden("bob", &list).await, None, "{list}");
+        assert!(names_hidden("root", &list).await.is_some(), "{list}");
+    }
+    assert_eq!(names_hidden("bob", "SHOW TABLES").await, None);
+    let expected = [
+        "chunks",
+        "columns",
+        "default_grants",
+        "grants",
+        "moves",
+        "placement_rules",
+        "queries",
+        "query_log",
+        "roles",
+        "row_policies",
+        "segments",
+        "tables",
+        "tokens",
+        "users",
+    ];
+    let silent: Vec<_> = expected.into_iter().filter(|name| !telling.contains(name)).collect();
+    assert_eq!(silent, [""; 0], "root is told of nothing hidden, so that these show nothing");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

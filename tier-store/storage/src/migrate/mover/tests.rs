@@ -186,6 +186,47 @@ fn copies_on_a_full_tier_change_their_form_within_its_budget() {
 }
 
 #[test]
+fn a_packed_copy_stays_where_readers_leave_no_room_for_a_plain_one() {
+    let home = FakeHome::default();
+    let [rising, read] = [0, 1].map(|id| home.add(1, id));
+    let tiers = tiers(1 << 20, 0);
+    let packed = |from| Relocation { form: Form::Packed, ..relocation(&rising, 0, from, DRAM) };
+    assert_eq!(try_move(&tiers, &home, &packed(SSD)).unwrap(), Outcome::Moved);
+    assert_eq!(try_move(&tiers, &home, &relocation(&read, 0, SSD, DRAM)).unwrap(), Outcome::Moved);
+    let reader = read.segments[0].resident.load_full().unwrap();
+    // The other copy leaves, but its bytes stay charged as long as they are read.
+    assert_eq!(try_move(&tiers, &home, &relocation(&read, 0, DRAM, SSD)).unwrap(), Outcome::Moved);
+    let bytes = used(&tiers)[0];
+    tiers[0].account().set_limit_bytes(bytes);
+    let health = Health::default();
+    let clock = SystemClock::default();
+    let queue = MoveQueue {
+        tiers: &tiers,
+        home: &home,
+        health: &health,
+        clock: &clock,
+        cancel: &AtomicBool::new(false),
+        rates: &[],
+        patience: Duration::from_millis(4),
+        executor: MoveExecutor::Caller,
+        urgent: false,
+    };
+    let unpack = || {
+        let mut verdicts = Vec::new();
+        queue.run(&[relocation(&rising, 0, DRAM, DRAM)], |_, verdict| verdicts.push(verdict));
+        let copy = rising.segments[0].resident.load_full();
+        (verdicts, copy.map(|copy| copy.column.form()))
+    };
+    let (verdicts, form) = unpack();
+    assert!(matches!(&verdicts[..], [Verdict::Skipped(why)] if why.contains("dram is full")), "{verdicts:?}");
+    assert_eq!((form, used(&tiers)[0]), (Some(Form::Packed), bytes));
+    drop(reader);
+    let (verdicts, form) = unpack();
+    assert!(matches!(&verdicts[..], [Verdict::Done { .. }]), "{verdicts:?}");
+    assert_eq!(form, Some(Form::Plain));
+}
+
+#[test]
 fn a_move_has_temporary_data_make_room() {
     let home = FakeHome::default();
     let tiers = tiers(8192, 8192);

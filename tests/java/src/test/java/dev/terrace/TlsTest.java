@@ -11,13 +11,17 @@ import java.sql.SQLException;
 import java.sql.Statement;
 import org.junit.jupiter.api.Test;
 
-/** TLS, with the server that TERRACE_TEST_TLS_ADDRESS names. */
+/** TLS, with the servers that TERRACE_TEST_TLS_ADDRESS and TERRACE_TEST_MUTUAL_ADDRESS name; the second wants certificates of clients. */
 class TlsTest {
   private static final String ADDRESS = System.getenv("TERRACE_TEST_TLS_ADDRESS");
   private static final String CA = System.getenv("TERRACE_TEST_TLS_CA");
 
   private static int answer(String options) throws SQLException {
-    String url = "jdbc:arrow-flight-sql://" + ADDRESS + "/?" + options;
+    return answer(ADDRESS, options);
+  }
+
+  private static int answer(String address, String options) throws SQLException {
+    String url = "jdbc:arrow-flight-sql://" + address + "/?" + options;
     try (Connection connection = DriverManager.getConnection(url);
         Statement statement = connection.createStatement();
         ResultSet rows = statement.executeQuery("SELECT CAST(42 AS INT) AS n")) {
@@ -39,5 +43,15 @@ class TlsTest {
   @Test
   void withoutEncryptionThereIsNoAnswer() {
     assertThrows(SQLException.class, () -> answer("useEncryption=false"));
+  }
+
+  @Test
+  void showsTheCertificateThatAServerWants() throws SQLException {
+    String address = System.getenv("TERRACE_TEST_MUTUAL_ADDRESS");
+    String folder = System.getenv("TERRACE_TEST_TLS_FOLDER");
+    String trusting = "useEncryption=true&tlsRootCerts=" + CA;
+    String showing = "&clientCertificate=" + folder + "/server.crt&clientKey=" + folder + "/server.key";
+    assertEquals(42, answer(address, trusting + showing));
+    assertThrows(SQLException.class, () -> answer(address, trusting));
   }
 }

@@ -1,0 +1,162 @@
+"""The documents: links lead somewhere, reference pages are as the binary has them, and snippets run.
+
+A fence with the word `run` behind its language (```sql run, ```sh run, ```python run) is a snippet that runs. The snippets of a page
+run in their order, on a server of their own with a new data directory. A line `<!-- before the snippets: COMMAND -->` names a command
+of the shell that runs first.
+"""
+
+import http
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+from server import BINARY
+
+TOP = pathlib.Path(__file__).parents[2]
+DOCS = TOP / "docs"
+sys.path.insert(0, str(TOP / "tests/fixtures"))
+
+from references import AGAIN, generated, pages  # noqa: E402
+
+OUTSIDE = [TOP / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")]
+PAGES = sorted(page for page in DOCS.rglob("*.md") if page.name != "SUMMARY.md")
+SNIPPET = re.compile(r"^```(\w+) run\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+BEFORE = re.compile(r"^<!-- before the snippets: (.+) -->$", re.MULTILINE)
+#: Pages whose snippets run each time; those of the others run in deep runs.
+FIRST_PAGES = ("quick-start.md", "concepts.md")
+
+
+def prose(text):
+    """The text without code and comments."""
+    text = re.sub(r"^( *)(```+).*?^\1\2 *$", "", text, flags=re.MULTILINE | re.DOTALL)
+    return re.sub(r"(`+)[^`].*?\1|<!--.*?-->", "", text, flags=re.DOTALL)
+
+
+def links(page):
+    """Targets of the links and pictures of a page, web addresses left out."""
+    targets = re.findall(r"\]\(\s*([^)\s]+)\s*\)", prose(page.read_text()))
+    return [target for target in targets if not re.match(r"[a-z]+:", target)]
+
+
+def anchors(page):
+    """Names of the headings of a page, as GitHub and mdBook make them."""
+    text = re.sub(r"^( *)(```+).*?^\1\2 *$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    names, seen = set(), {}
+    for heading in re.findall(r"^#+ (.+)$", text, re.MULTILINE):
+        heading = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading)
+        name = re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
+        seen[name] = seen.get(name, -1) + 1
+        names.add(f"{name}-{seen[name]}" if seen[name] else name)
+    return names
+
+
+def broken(page):
+    """Links of a page that lead nowhere. Those of pages of the book stay inside of it."""
+    wrong = []
+    for target in links(page):
+        path, _, anchor = target.partition("#")
+        file = (page.parent / path).resolve() if path else page
+        is_outside = page.is_relative_to(DOCS) and not file.is_relative_to(DOCS)
+        if not file.exists() or is_outside or anchor and anchor not in anchors(file):
+            wrong.append(f"{page.name}: {target}")
+    return wrong
+
+
+def snippets(page):
+    """Language and text of the snippets of a page that run."""
+    return SNIPPET.findall(page.read_text())
+
+
+def test_links_lead_to_pages_and_headings():
+    wrong = [target for page in [*OUTSIDE, *PAGES, DOCS / "SUMMARY.md"] for target in broken(page)]
+    assert sum(len(links(page)) for page in PAGES) > 200
+    assert wrong == []
+
+
+def test_a_link_to_nowhere_is_noticed(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("# A `b_c`: d, e\n\n## Again\n\n## Again\n\n```sh\n# no heading\n[x](gone.md)\n```\n"
+                    "[1](#a-b_c-d-e) [2](#again-1) [3](page.md#again) [4](https://example.org) `[5](gone.md)`\n")
+    assert anchors(page) == {"a-b_c-d-e", "again", "again-1"}
+    assert links(page) == ["#a-b_c-d-e", "#again-1", "page.md#again"] and broken(page) == []
+    page.write_text("# A\n[1](gone.md) [2](#b) [3](page.md#a-1) ![4](gone.svg) [5](#a)\n")
+    assert broken(page) == [f"page.md: {target}" for target in ("gone.md", "#b", "page.md#a-1", "gone.svg")]
+
+
+def test_the_book_has_each_page_once():
+    listed = links(DOCS / "SUMMARY.md")
+    assert sorted(listed) == sorted(str(page.relative_to(DOCS)) for page in PAGES)
+
+
+def test_reference_pages_are_as_the_binary_has_them(tmp_path):
+    for page, text in pages(tmp_path).items():
+        assert generated(page) == text, f"{page.relative_to(TOP)} {AGAIN}"
+
+
+def test_the_guide_of_operations_names_each_metric():
+    names = set(re.findall(r"^\| `(terrace_\w+)` \|", (DOCS / "metrics.md").read_text(), re.MULTILINE))
+    code = [path.read_text() for path in [TOP / "server/src/metrics.rs", *(TOP / "server/src/metrics").glob("*.rs")]]
+    assert len(names) > 150 and names == set(re.findall(r'"(terrace_[a-z_]+)"', "".join(code)))
+    rows = re.findall(r"^\| (`terrace_[^|]*) \|", (DOCS / "operations.md").read_text(), re.MULTILINE)
+    assert names - {name for row in rows for name in names if is_named(name, re.findall(r"`(\w+)`", row))} == set()
+
+
+def is_named(name, cell):
+    """True when a cell of the table has a metric in full, or its end behind another that begins like it."""
+    whole = [other for other in cell if other.startswith("terrace_")]
+    starts = [name.removesuffix(end) for end in cell if end.startswith("_") and name.endswith(end)]
+    return name in whole or any(other.startswith(f"{start}_") for start in starts for other in whole if start != "terrace")
+
+
+def test_the_page_of_errors_has_each_kind_with_its_codes():
+    enum = re.search(r"pub enum ErrorKind \{(.*?)^\}", (TOP / "tier-store/model/src/error.rs").read_text(), re.DOTALL | re.MULTILINE)
+    kinds = set(re.findall(r"^    (\w+),$", enum[1], re.MULTILINE))
+    of_grpc = dict(re.findall(r"ErrorKind::(\w+) => Code::(\w+),", (TOP / "flight/src/error.rs").read_text()))
+    problem = (TOP / "server/src/http/problem.rs").read_text()
+    statuses = {kind: set() for kind in kinds}
+    for arm, status in re.findall(r"^ +((?:ErrorKind::\w+(?: \| )?)+)(?: if .*?)? => StatusCode::(\w+),$", problem, re.MULTILINE):
+        for kind in re.findall(r"::(\w+)", arm):
+            statuses[kind].add(str(http.HTTPStatus[status].value))
+    for kind in kinds:
+        statuses[kind] = statuses[kind] or {str(http.HTTPStatus.INTERNAL_SERVER_ERROR.value)}
+    rows = re.findall(r"^\| `([A-Z_]+)` \| ([\d, ]+) \|", (DOCS / "errors.md").read_text(), re.MULTILINE)
+    code = lambda kind: re.sub(r"(?<!^)([A-Z])", r"_\1", of_grpc[kind]).upper()
+    assert len(kinds) > 10 and len(rows) == len(kinds)
+    assert {name: set(numbers.split(", ")) for name, numbers in rows} == {code(kind): statuses[kind] for kind in kinds}
+
+
+def test_snippets_have_a_language_that_can_run():
+    marked = [fence for page in [*OUTSIDE, *PAGES] for fence in re.findall(r"^```(\w+ .+)$", page.read_text(), re.MULTILINE)]
+    assert set(marked) == {"sql run", "sh run", "python run"} and len(marked) > 15
+
+
+def parameters():
+    for page in [*OUTSIDE, *PAGES]:
+        if snippets(page):
+            yield pytest.param(page, id=page.stem, marks=[] if page.name in FIRST_PAGES else pytest.mark.deep)
+
+
+@pytest.mark.parametrize("page", list(parameters()))
+def test_snippets_run(page, tmp_path, start_server):
+    server = start_server()
+    places = {"localhost:8080": server.http, "127.0.0.1:8080": server.http, "127.0.0.1:31337": server.flight}
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/terrace").symlink_to(pathlib.Path(BINARY).absolute())
+    environment = {**os.environ, "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}", "HOME": str(tmp_path),
+                   "TERRACE_URL": f"grpc://{server.flight}", "TERRACE_HTTP_ADDR": server.http}
+    commands = {"sh": ["bash", "-euo", "pipefail", "-c"], "python": [sys.executable, "-c"]}
+    before = [("sh", command) for command in BEFORE.findall(page.read_text())]
+    for language, text in [*before, *snippets(page)]:
+        for written, actual in places.items():
+            text = text.replace(written, actual)
+        if language == "sql":
+            (tmp_path / "snippet.sql").write_text(text)
+            command = ["terrace", "sql", "-f", "snippet.sql"]
+        else:
+            command = [*commands[language], text]
+        ended = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
+        assert ended.returncode == 0, f"{text}\n{ended.stdout}{ended.stderr}"
