@@ -25,6 +25,7 @@ use arrow_ipc::{
 };
 use futures::{StreamExt, stream, stream::BoxStream};
 use tonic::{Status, metadata::MetadataMap};
+use tracing::Instrument;
 
 use crate::{
     compact::compact_views,
@@ -90,7 +91,8 @@ pub(crate) fn encode(
         _running: running,
     };
     stream::try_unfold(encoder, |mut encoder| async move {
-        let next = encoder.next().await;
+        let span = encoder.observation.span();
+        let next = encoder.next().instrument(span).await;
         Ok(encoder.observation.note(next)?.map(|data| (data, encoder)))
     })
     .boxed()

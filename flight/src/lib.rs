@@ -46,6 +46,7 @@
 //! - [`statement`]: queries and updates
 //! - [`text`]: validation of strings
 //! - [`ticket`]: planned queries that wait to be fetched
+//! - [`trace`]: the span of a call, for traces
 //! - [`types`]: SQL names of Arrow types
 //! - [`write_buffer`]: collects frames of HTTP/2 for a socket
 
@@ -87,6 +88,7 @@ mod statement;
 mod tests;
 mod text;
 mod ticket;
+mod trace;
 mod types;
 mod write_buffer;
 
@@ -103,3 +105,4 @@ pub use plain::{plain_rows, plain_schema, sql_type};
 pub use sender::upload;
 pub use server::FlightServer;
 pub use stall::end_unread_rows;
+pub use trace::AdoptParent;

@@ -9,6 +9,10 @@ use std::sync::{
 };
 
 use tokio::time::Instant;
+use tonic::{Code, Status};
+use tracing::Span;
+
+use crate::trace::{CallEnd, record_end};
 
 /// The kind of a client's call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -211,7 +215,15 @@ impl FlightMetrics {
     /// Begins to observe one call.
     pub(crate) fn begin(self: &Arc<Self>, operation: Operation) -> Observation {
         self.counters(operation).active.fetch_add(1, Relaxed);
-        Observation { metrics: self.clone(), operation, start: Instant::now(), failed: false }
+        Observation {
+            metrics: self.clone(),
+            operation,
+            start: Instant::now(),
+            code: Code::Ok,
+            rows: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+            span: Span::current(),
+        }
     }
 }
 
@@ -221,14 +233,25 @@ pub(crate) struct Observation {
     metrics: Arc<FlightMetrics>,
     operation: Operation,
     start: Instant,
-    failed: bool,
+    code: Code,
+    rows: AtomicU64,
+    bytes: AtomicU64,
+    /// That of the call, for traces.
+    span: Span,
 }
 
 impl Observation {
     /// Records whether a result is an error, and returns it.
-    pub(crate) fn note<T, E>(&mut self, result: Result<T, E>) -> Result<T, E> {
-        self.failed |= result.is_err();
+    pub(crate) fn note<T>(&mut self, result: Result<T, Status>) -> Result<T, Status> {
+        if let Err(status) = &result {
+            self.code = status.code();
+        }
         result
+    }
+
+    /// The span of the call, for work that is done for it after its answer has begun.
+    pub(crate) fn span(&self) -> Span {
+        self.span.clone()
     }
 
     /// Adds rows and bytes.
@@ -236,6 +259,8 @@ impl Observation {
         let counters = self.metrics.counters(self.operation);
         counters.rows.fetch_add(rows, Relaxed);
         counters.bytes.fetch_add(bytes, Relaxed);
+        self.rows.fetch_add(rows, Relaxed);
+        self.bytes.fetch_add(bytes, Relaxed);
     }
 
     /// Counts the call under another operation, which is known only after its request was decoded.
@@ -251,8 +276,10 @@ impl Drop for Observation {
         let counters = self.metrics.counters(self.operation);
         counters.active.fetch_sub(1, Relaxed);
         counters.calls.fetch_add(1, Relaxed);
-        counters.errors.fetch_add(u64::from(self.failed), Relaxed);
+        counters.errors.fetch_add(u64::from(self.code != Code::Ok), Relaxed);
         let elapsed_us = u64::try_from(self.start.elapsed().as_micros()).unwrap_or(u64::MAX);
         counters.duration_us.fetch_add(elapsed_us, Relaxed);
+        let (rows, bytes) = (self.rows.load(Relaxed), self.bytes.load(Relaxed));
+        record_end(&self.span, &CallEnd { operation: self.operation.name(), code: self.code, rows, bytes });
     }
 }

@@ -7,6 +7,8 @@ use std::{
 
 use terrace_access::{Trail, Users};
 
+use crate::trace::AdoptParent;
+
 /// Options of the service; [`Default`] is right for a server on loopback.
 #[derive(Debug, Clone)]
 pub struct FlightOptions {
@@ -56,6 +58,8 @@ pub struct FlightOptions {
     pub stall_timeout: Option<Duration>,
     /// Time that running calls have to end after the stop of the service.
     pub drain_timeout: Duration,
+    /// Takes the parents of calls' spans from their headers; `None`: a call begins a trace of its own.
+    pub adopt_parent: Option<AdoptParent>,
 }
 
 impl Default for FlightOptions {
@@ -82,6 +86,7 @@ impl Default for FlightOptions {
             max_parameter_bytes: 64 << 20,
             stall_timeout: Some(Duration::from_secs(300)),
             drain_timeout: Duration::from_secs(30),
+            adopt_parent: None,
         }
     }
 }

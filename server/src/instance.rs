@@ -22,6 +22,7 @@ use crate::config::{Compression, Config};
 use crate::error::{Error, Result};
 use crate::memory::{Limit, MemoryPlan};
 use crate::memory_watch::{MemoryWatch, WatchFigures};
+use crate::traces;
 
 /// Stack of a thread that parses and plans: planning a chain of conditions takes one nested call per condition.
 pub(crate) const STACK_BYTES: usize = 64 << 20;
@@ -160,6 +161,7 @@ fn engine_options(config: &Config, plan: &MemoryPlan, threads: usize, runtimes: 
         history: query.history,
         slow_statement: config.log.slow_statement.map(|span| span.0),
         query_log: config.query_log.options(&config.data_dir),
+        trace_id_of: Some(traces::trace_id),
         mining: MiningOptions {
             mode: config.hot_views.mode,
             interval: (config.hot_views.mode != MiningMode::Off).then_some(config.tiering.interval.0),
@@ -189,7 +191,7 @@ fn file_access(config: &Config) -> FileAccess {
     let mut protected: Vec<PathBuf> = config.files.protected.as_deref().map_or_else(Vec::new, listed);
     protected.extend(config.tiers.nvm.path.as_deref().map(pool_file));
     let (tls, oidc) = (&config.tls, &config.oidc);
-    let named = [&tls.cert, &tls.key, &tls.client_ca, &oidc.keys_file, &oidc.ca];
+    let named = [&tls.cert, &tls.key, &tls.client_ca, &oidc.keys_file, &oidc.ca, &config.traces.ca];
     protected.extend(named.into_iter().flatten().cloned());
     protected.extend(config.audit.options().file.iter().flat_map(LogFile::paths));
     FileAccess::new(read_roots, write_roots, protected)

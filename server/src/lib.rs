@@ -40,6 +40,7 @@
 //! - [`tiers`]: `terrace tiers`
 //! - [`top`]: `terrace top`
 //! - [`tpch`]: TPC-H queries and generators
+//! - [`traces`]: spans for an OpenTelemetry collector
 //! - [`users`]: `terrace user`
 //!
 //! The binary is a thin shell around [`main`]. Tests use [`serve::Server`] in their own process.
@@ -80,6 +81,7 @@ pub mod terminal;
 pub mod tiers;
 pub mod top;
 pub mod tpch;
+pub mod traces;
 pub mod users;
 
 use std::process::ExitCode;

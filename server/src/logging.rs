@@ -8,11 +8,14 @@
 use std::io::{IsTerminal, stderr};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, Layer};
 
 use crate::config::{LogConfig, LogFormat};
 use crate::error::{Error, Result};
 use crate::terminal;
+use crate::traces::SpanLayer;
 
 mod json;
 
@@ -21,32 +24,66 @@ use json::{JsonFields, JsonLines};
 /// Whether the lines are JSON. The log is one of the whole process, and so is this.
 static IS_JSON: AtomicBool = AtomicBool::new(false);
 
-/// Starts the log of this process; with colours only on a terminal. A second call (tests, the demo) keeps the first.
+/// Starts the log of this process; with colours only on a terminal. A second call (tests, the demo) keeps the first. `spans` takes the
+/// spans of traces beside it, whatever is logged.
 ///
 /// # Errors
 /// [`Error::Config`] for a level that is none, and no filter.
-pub fn start(config: &LogConfig) -> Result<()> {
+pub fn start(config: &LogConfig, spans: Option<SpanLayer>) -> Result<()> {
     let filter = EnvFilter::try_new(&config.level).map_err(|e| {
         let level = &config.level;
         Error::Config(format!("log.level = '{level}': {e}; write a level or a filter, for example info"))
     })?;
+    match spans {
+        Some(spans) => start_beside(spans, config.format, filter),
+        None => start_alone(config.format, filter),
+    }
+    Ok(())
+}
+
+/// Starts the log without anything beside it: what is not logged costs one comparison.
+fn start_alone(format: LogFormat, filter: EnvFilter) {
     // The subscriber would report a closed standard error on standard error, and panic.
     let lines = tracing_subscriber::fmt().log_internal_errors(false);
-    match config.format {
+    match format {
         LogFormat::Text => {
-            let no_color = std::env::var_os("NO_COLOR");
-            let colours = terminal::may_colour(stderr().is_terminal(), no_color.as_deref());
-            let _ = lines.with_ansi(colours).with_writer(stderr).with_env_filter(filter).try_init();
+            let _ = lines.with_ansi(has_colours()).with_writer(stderr).with_env_filter(filter).try_init();
         }
         LogFormat::Json => {
             let lines = lines.with_ansi(false).fmt_fields(JsonFields).event_format(JsonLines);
             if lines.with_writer(stderr).with_env_filter(filter).try_init().is_ok() {
-                IS_JSON.store(true, Ordering::Relaxed);
-                std::panic::set_hook(Box::new(log_panic));
+                note_json();
             }
         }
     }
-    Ok(())
+}
+
+/// Starts the log beside a layer that takes spans. The filter is that of the log alone.
+fn start_beside(spans: SpanLayer, format: LogFormat, filter: EnvFilter) {
+    let subscriber = tracing_subscriber::registry().with(spans);
+    let lines = tracing_subscriber::fmt::layer().log_internal_errors(false).with_writer(stderr);
+    match format {
+        LogFormat::Text => {
+            let _ = subscriber.with(lines.with_ansi(has_colours()).with_filter(filter)).try_init();
+        }
+        LogFormat::Json => {
+            let lines = lines.with_ansi(false).fmt_fields(JsonFields).event_format(JsonLines);
+            if subscriber.with(lines.with_filter(filter)).try_init().is_ok() {
+                note_json();
+            }
+        }
+    }
+}
+
+fn has_colours() -> bool {
+    let no_color = std::env::var_os("NO_COLOR");
+    terminal::may_colour(stderr().is_terminal(), no_color.as_deref())
+}
+
+/// Notes that the log has started as JSON.
+fn note_json() {
+    IS_JSON.store(true, Ordering::Relaxed);
+    std::panic::set_hook(Box::new(log_panic));
 }
 
 /// Whether the log is JSON, so that nothing else may be written.

@@ -9,6 +9,7 @@
 //! - `disk`: the disk of the data directory
 //! - `durations`: histograms of durations
 //! - `query_log`: the query log
+//! - `traces`: traces
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -36,11 +37,13 @@ mod audit;
 mod disk;
 mod durations;
 mod query_log;
+mod traces;
 
 pub use audit::audit;
 pub use disk::disk;
 pub use durations::durations;
 pub use query_log::query_log;
+pub use traces::traces;
 
 /// Columns whose heat is a series of its own.
 pub const TOP_COLUMNS: usize = 20;
@@ -190,11 +193,8 @@ pub fn statements(out: &mut Exposition, engine: &Engine) {
         planned,
     );
     out.counter("terrace_query_rows_total", "Rows returned or stored.", counters.rows() as f64);
-    out.counter(
-        "terrace_query_bytes_total",
-        "Bytes in memory of the rows returned or stored.",
-        counters.bytes() as f64,
-    );
+    let help = "Bytes in memory of the rows returned or stored.";
+    out.counter("terrace_query_bytes_total", help, counters.bytes() as f64);
     let memory = engine.memory();
     out.gauge("terrace_query_memory_used_bytes", "Memory of running statements.", memory.used_bytes() as f64);
     out.gauge("terrace_query_memory_limit_bytes", "Its limit.", memory.limit_bytes() as f64);

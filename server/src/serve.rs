@@ -28,6 +28,7 @@ use crate::memory::MemoryPlan;
 use crate::network::{Limits, Listener, NetworkFigures, Protocol, ServerTls, TlsOptions, check_exposure};
 use crate::oidc::Oidc;
 use crate::terminal::outln;
+use crate::traces::{self, Traces};
 use crate::units::human_bytes;
 
 /// A running server. Start and stop it from a plain thread or a blocking one; dropping it stops it at once.
@@ -120,6 +121,7 @@ impl Server {
             max_kept_bytes_per_user: (query_bytes / 8).max(16 << 20),
             max_kept_bytes: (query_bytes / 4).max(32 << 20),
             stall_timeout,
+            adopt_parent: Some(traces::adopt_parent),
             session_ttl: Some(self.config.query.idle_session_timeout.0).filter(|timeout| !timeout.is_zero()),
             ..FlightOptions::default()
         };
@@ -408,8 +410,13 @@ impl Drop for ReadyFile {
 
 /// `terrace serve`: runs a server until SIGTERM or SIGINT.
 pub fn run(config: Config, ready_file: Option<&Path>) -> Result<()> {
-    logging::start(&config.log)?;
-    serve(config, ready_file).map_err(logging::log_fatal)
+    let traces = Traces::start(&config.traces)?;
+    logging::start(&config.log, traces.as_ref().map(Traces::layer))?;
+    let served = serve(config, ready_file).map_err(logging::log_fatal);
+    if let Some(traces) = traces {
+        traces.finish();
+    }
+    served
 }
 
 fn serve(config: Config, ready_file: Option<&Path>) -> Result<()> {

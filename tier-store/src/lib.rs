@@ -23,6 +23,7 @@
 //! - [`clock`]: time as a dependency
 //! - [`durations`]: histograms of durations
 //! - [`error`]: the error of the tier store
+//! - [`trace`]: the mark of spans that belong to traces
 //! - [`units`]: sizes and durations as text
 //!
 //! It depends on Arrow, not on DataFusion and not on tokio.
@@ -56,7 +57,7 @@
 pub mod store;
 
 pub use store::{Store, StoreOptions};
-pub use terrace_model::{Error, ErrorKind, Result, clock, durations, error, units};
+pub use terrace_model::{Error, ErrorKind, Result, clock, durations, error, trace, units};
 pub use terrace_storage::{io, migrate};
 
 /// Decides which tier each segment should lie on, and runs the loop that moves it there.

@@ -246,7 +246,7 @@ pub(super) async fn run_change(execution: &Execution<'_>) -> Result<u64> {
         let count = run_in_transaction(prepared, ticket, &transaction, None, *parameters).await;
         let done = match &count {
             Ok(_) => {
-                ticket.interrupt().begin_commit()?;
+                ticket.begin_commit()?;
                 transaction.commit().await
             }
             Err(_) => Ok(()),
@@ -330,7 +330,7 @@ async fn run_one(
     };
     let collected = collect(prepared, ticket, &planned, &target).await.map_err(|e| name_null_column(e, &full_plan))?;
     let Collected { positions, count, writer } = collected;
-    ticket.interrupt().begin_commit()?;
+    ticket.begin_commit()?;
     let transaction = Arc::clone(transaction);
     let added = match writer {
         Some(writer) => Some(writer.hand_over().await?),

@@ -279,7 +279,7 @@ pub(super) async fn load(engine: &Arc<Engine>, ticket: &Ticket, input: Planned, 
         Ok(adapted)
     };
     writer.write_all(rows, adapt).await?;
-    ticket.interrupt().begin_commit()?;
+    ticket.begin_commit()?;
     if let Some((transaction, table)) = pending_commit {
         let rows = writer.hand_over().await?;
         let attempt = transaction.attempt().await?;

@@ -176,7 +176,7 @@ pub use plan_cache::PlanCacheCounts;
 pub(crate) use registry::QueryLogEntry;
 pub use registry::{
     Counters, LoggedValues, MemoryUse, Outcome, QueryLog, QueryLogOptions, ReadWaits, StatementRecord, StatementState,
-    StopOrder,
+    StopOrder, TraceIdOf,
 };
 pub use rule::RuleOrder;
 pub use session::{OptionKind, Session};
@@ -266,6 +266,8 @@ pub struct EngineOptions {
     pub owner: Option<Owner>,
     /// Where statements and orders to end them are recorded.
     pub audit: Arc<Trail>,
+    /// Names the traces of spans; `None`: it is not known which traces are recorded.
+    pub trace_id_of: Option<TraceIdOf>,
     /// Source of time.
     pub clock: Arc<dyn Clock>,
 }
@@ -301,6 +303,7 @@ impl EngineOptions {
             files: FileAccess::unrestricted(Vec::new()),
             owner: None,
             audit: Arc::default(),
+            trace_id_of: None,
             clock: Arc::new(SystemClock::default()),
         }
     }

@@ -9,6 +9,7 @@
 //! - `record`: what is known of a statement, running or ended
 //! - `stopping`: stops statements to free memory, and when rights change
 //! - `touched`: the objects of a statement, and its event in the audit trail
+//! - `trace`: the spans of a statement, for traces
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -37,6 +38,7 @@ mod query_log;
 mod record;
 mod stopping;
 mod touched;
+mod trace;
 
 pub use counters::Counters;
 pub(super) use ended::EndedStatements;
@@ -46,6 +48,9 @@ pub use record::{MemoryUse, Outcome, ReadWaits, StatementRecord, StatementState}
 use stopping::Ending;
 pub use stopping::StopOrder;
 pub(super) use touched::{Reading, Touched, is_change};
+use trace::StatementTrace;
+pub use trace::TraceIdOf;
+pub(super) use trace::{Phase, Step};
 
 /// A statement that has not ended.
 #[derive(Debug)]
@@ -75,8 +80,9 @@ struct RunningStatement {
     scans: Arc<StatementScans>,
     spill: Arc<StatementSpill>,
     writing: Arc<WritingStatement>,
-    /// Puts its id, session and user into lines of the log about its work.
+    /// Puts its id, session, user and trace into lines of the log about its work.
     span: Span,
+    trace: StatementTrace,
 }
 
 /// Time that a statement spent waiting: for execution slots, of which one that is executed again needs another, and for its
@@ -110,6 +116,9 @@ impl RunningStatement {
     fn set_state(&self, state: StatementState, now_us: u64) {
         *self.state.lock() = state;
         self.waits.lock().enter(state, now_us);
+        if let Some(phase) = Phase::from_state(state) {
+            self.trace.enter(phase);
+        }
     }
 
     fn read_waits(&self) -> ReadWaits {
@@ -160,6 +169,7 @@ impl RunningStatement {
             error_kind: None,
             scans: Arc::default(),
             hides_figures: self.hides_figures.load(Ordering::Relaxed),
+            trace_id: self.trace.id().map(str::to_owned),
         }
     }
 }
@@ -173,8 +183,22 @@ pub(super) struct NewStatement<'a> {
     pub(super) group: Arc<Group>,
     pub(super) sql: &'a Arc<str>,
     pub(super) kind: StatementKind,
+    pub(super) step: Step,
+    pub(super) trace_id_of: Option<TraceIdOf>,
     /// Longest duration; `None`: the registry's.
     pub(super) time_limit: Option<Duration>,
+}
+
+/// The span that puts a statement into lines of the log. Of the highest level, so that warnings have it whatever else is logged.
+fn log_span(new: &NewStatement<'_>, id: &str, trace_id: Option<&str>) -> Span {
+    tracing::error_span!(
+        parent: None,
+        "run",
+        statement = id,
+        session = new.session,
+        user = new.principal.user.as_str(),
+        trace_id
+    )
 }
 
 /// Time that a server may take to start again.
@@ -236,7 +260,10 @@ impl Registry {
             let interrupt = interrupt.clone();
             move || interrupt.check().map_err(Into::into)
         };
-        let scans = Arc::new(StatementScans::with_stop_check(stop_check, Arc::clone(&self.pause)));
+        let id = format!("q{started_unix_us:x}-{number}");
+        let trace = StatementTrace::begin(new, &id);
+        let scans = StatementScans::with_stop_check(stop_check, Arc::clone(&self.pause));
+        let scans = Arc::new(scans.with_span(trace.span().clone()));
         let memory = match new.kind {
             StatementKind::Query | StatementKind::Export => StatementMemory::new,
             _ => StatementMemory::for_writes,
@@ -247,18 +274,11 @@ impl Registry {
             let interrupt = interrupt.clone();
             move || interrupt.check().is_err()
         });
-        let id = format!("q{started_unix_us:x}-{number}");
-        // Of the highest level, so that warnings have it whatever else is logged.
-        let span = tracing::error_span!(
-            parent: None,
-            "run",
-            statement = id.as_str(),
-            session = new.session,
-            user = new.principal.user.as_str()
-        );
+        let span = log_span(new, &id, trace.id());
         let statement = Arc::new(RunningStatement {
             id,
             span,
+            trace,
             session: new.session.to_owned(),
             principal: new.principal.clone(),
             origin: new.origin,
@@ -366,6 +386,7 @@ impl Registry {
         }
         record.memory.reserved = 0;
         record.memory.allocated = 0;
+        statement.trace.end(&record);
         self.counters.count(&record, outcome);
         self.ended.add(record, &statement.touched);
         statement.memory.end();
@@ -395,7 +416,7 @@ impl Ticket {
         &self.statement.id
     }
 
-    /// Puts its id, session and user into lines of the log.
+    /// Puts its id, session, user and trace into lines of the log.
     pub(super) fn span(&self) -> Span {
         self.statement.span.clone()
     }
@@ -478,6 +499,18 @@ impl Ticket {
         self.statement.set_state(state, self.registry.clock.now_us());
     }
 
+    /// Notes for its trace that a phase begins which is no state of its own.
+    pub(super) fn enter(&self, phase: Phase) {
+        self.statement.trace.enter(phase);
+    }
+
+    /// Begins to commit what it changed. An error where it has to stop.
+    pub(super) fn begin_commit(&self) -> Result<()> {
+        self.statement.interrupt.begin_commit()?;
+        self.enter(Phase::Commit);
+        Ok(())
+    }
+
     pub(super) fn add(&self, rows: u64, bytes: u64) {
         self.statement.rows.fetch_add(rows, Ordering::Relaxed);
         self.statement.bytes.fetch_add(bytes, Ordering::Relaxed);
@@ -501,6 +534,7 @@ impl Ticket {
     /// Removes the statement without a record in the history: it was planned, and did not execute.
     pub(super) fn discard(mut self) {
         self.ended = true;
+        self.statement.trace.stop();
         self.registry.remove(&self.statement);
     }
 

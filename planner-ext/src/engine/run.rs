@@ -28,7 +28,7 @@ use super::execute::{Execute, Execution};
 use super::explain::{explained_query, with_demand, without_statistics};
 use super::interrupt::{Interrupt, interruptible};
 use super::planning::may_take_long;
-use super::registry::{StatementState, Ticket};
+use super::registry::{Phase, StatementState, Ticket};
 use super::small_batches::{rows_of_large_values, with_small_batches};
 use super::statement::{Planned, Prepared, Texts};
 use super::tasks::{AbortOnDrop, join_error};
@@ -323,6 +323,10 @@ async fn run_update(prepared: &Arc<Prepared>, ticket: &Ticket, parameters: Optio
     let action = &prepared.command().action;
     rights::authorize(prepared.session(), action)?;
     let execution = |transaction| Execution { prepared, ticket, parameters, transaction };
+    // Statements of other kinds are planned first, and wait for a slot.
+    if matches!(prepared.kind(), StatementKind::Setting | StatementKind::Ddl | StatementKind::Tiering) {
+        ticket.enter(Phase::Execute);
+    }
     // Users, rights and workload groups are no part of what a transaction sees.
     let is_of_access =
         matches!(action, Action::Access(_) | Action::Grant(_) | Action::Policy(_) | Action::WorkloadGroup(_));

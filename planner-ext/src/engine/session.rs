@@ -17,7 +17,7 @@ use terrace_sql::{CATALOG, DEFAULT_SCHEMA, StatementKind};
 use super::catalog::Snapshot;
 use super::functions::SessionUser;
 use super::plan_cache::PlanKey;
-use super::registry::{NewStatement, Ticket, Touched};
+use super::registry::{NewStatement, Step, Ticket, Touched};
 use super::statement::{CachedQuery, Prepared};
 use super::transaction::Transaction;
 use super::{Engine, Entry};
@@ -235,6 +235,15 @@ impl Session {
         kind: StatementKind,
         touched: &Arc<Touched>,
     ) -> Result<Ticket> {
+        self.register(Step::Run, sql, kind, touched)
+    }
+
+    /// Registers a statement that is planned only. Its kind is known once it is parsed.
+    pub(super) fn start_planning(&self, sql: &Arc<str>, touched: &Arc<Touched>) -> Result<Ticket> {
+        self.register(Step::Prepare, sql, StatementKind::Query, touched)
+    }
+
+    fn register(&self, step: Step, sql: &Arc<str>, kind: StatementKind, touched: &Arc<Touched>) -> Result<Ticket> {
         let options = SessionOptions::from_config(self.config.lock().options());
         let time_limit = Some(options.statement_timeout.0).filter(|timeout| !timeout.is_zero());
         let authority = self.engine.users().authority(&self.principal);
@@ -251,6 +260,8 @@ impl Session {
             group,
             sql: &shown,
             kind,
+            step,
+            trace_id_of: self.engine.options.trace_id_of,
             time_limit,
         })
     }

@@ -219,10 +219,9 @@ impl Prepared {
             return Ok(Arc::new(Self::from_cache(session, sql, place.settings, query)));
         }
         let settings = session.settings();
-        // The kind of the statement is known once it is parsed. With a ticket, system.queries shows it and CANCEL QUERY stops
-        // it while it is planned.
+        // With a ticket, system.queries shows it and CANCEL QUERY stops it while it is planned.
         let touched = Arc::<Touched>::default();
-        let ticket = session.start_statement(&sql, StatementKind::Query, &touched)?;
+        let ticket = session.start_planning(&sql, &touched)?;
         let interrupt = ticket.interrupt();
         let _cancel_guard = interrupt.guard();
         let overdue = interrupt.clone().overdue();

@@ -43,6 +43,7 @@ pub(super) fn columns() -> ColumnList<QueryLogEntry> {
         .count("write_wait_us", |e| e.write_wait_us)
         .optional_text("error_kind", |e| e.error_kind.clone())
         .optional_text("error", |e| e.error.clone())
+        .optional_text("trace_id", |e| e.trace_id.clone())
 }
 
 /// Such as `dram=1048576 ssd=16384`.

@@ -41,7 +41,7 @@ macro_rules! section {
 
 mod records;
 
-pub use records::{AuditConfig, LogConfig, LogFormat, QueryLogConfig};
+pub use records::{AuditConfig, LogConfig, LogFormat, QueryLogConfig, TracesConfig};
 
 /// Fields of a section with the lines of their documentation.
 pub(super) type Docs = &'static [(&'static str, &'static [&'static str])];
@@ -72,6 +72,8 @@ section! {
         pub query_log: QueryLogConfig = QueryLogConfig::default(),
         /// The audit trail.
         pub audit: AuditConfig = AuditConfig::default(),
+        /// Traces.
+        pub traces: TracesConfig = TracesConfig::default(),
         /// Arrow Flight SQL.
         pub flight: FlightConfig = FlightConfig::default(),
         /// HTTP: admin API, metrics, cockpit.
@@ -577,7 +579,7 @@ fn default_groups() -> BTreeMap<String, WorkloadGroupConfig> {
 }
 
 /// Sections in the order in which they are printed, with their documentation.
-pub(super) const SECTIONS: [(&str, Docs); 19] = [
+pub(super) const SECTIONS: [(&str, Docs); 20] = [
     ("", Config::DOCS),
     ("log", LogConfig::DOCS),
     ("files", FilesConfig::DOCS),
@@ -585,6 +587,7 @@ pub(super) const SECTIONS: [(&str, Docs); 19] = [
     ("oidc", OidcConfig::DOCS),
     ("query_log", QueryLogConfig::DOCS),
     ("audit", AuditConfig::DOCS),
+    ("traces", TracesConfig::DOCS),
     ("flight", FlightConfig::DOCS),
     ("http", HttpConfig::DOCS),
     ("memory", MemoryConfig::DOCS),

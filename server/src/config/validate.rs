@@ -51,6 +51,14 @@ impl Config {
             "audit.keep must be at most 1000"
         } else if self.audit.remembered > MOST_AUDIT_EVENTS {
             "audit.remembered must be at most 100000"
+        } else if !(0.0..=100.0).contains(&self.traces.sample_percent) {
+            "traces.sample_percent must be from 0 (only traces that clients name and record) to 100"
+        } else if self.traces.timeout.0.is_zero() {
+            "traces.timeout must be above 0"
+        } else if self.traces.service_name.is_empty() {
+            "traces.service_name is empty: name this server, for example terrace"
+        } else if self.traces.ca.is_some() && !self.traces.is_on() {
+            "traces.ca is of no use without traces.endpoint, the collector to trust"
         } else if self.flight.max_connections == 0 || self.http.max_connections == 0 {
             "max_connections must be at least 1"
         } else if self.tiers.nvm.path.is_some() && self.tiers.nvm.emulated {

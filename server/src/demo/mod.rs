@@ -103,7 +103,7 @@ fn configuration(options: &Options, folder: &Path) -> Result<Config> {
     if config.log.level == LogConfig::LEVEL {
         "warn".clone_into(&mut config.log.level);
     }
-    logging::start(&config.log)?;
+    logging::start(&config.log, None)?;
     Ok(config)
 }
 

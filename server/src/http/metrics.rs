@@ -12,6 +12,7 @@ use utoipa::IntoParams;
 use super::problem::{Problem, Result};
 use super::state::AppState;
 use crate::metrics::{self, Exposition};
+use crate::traces;
 
 const TEXT_FORMAT: &str = "text/plain; version=0.0.4; charset=utf-8";
 const DEFAULT_SERIES: usize = 1_000;
@@ -50,6 +51,7 @@ pub async fn all(State(state): State<Arc<AppState>>) -> Result<Response> {
             metrics::network(&mut out, &state.network);
             metrics::audit(&mut out, state.engine.audit(), &state.network.logins);
             metrics::query_log(&mut out, state.engine.query_log().map(Arc::as_ref));
+            metrics::traces(&mut out, traces::figures());
             respond(out)
         })
         .await

@@ -38,6 +38,7 @@
 //! - [`tables`]: tables and segments
 //! - [`tasks`]: checks and backups under way
 //! - [`tiers`]: tiers and budgets
+//! - [`trace`]: the span of a request, for traces
 
 mod advisor;
 mod audit;
@@ -67,6 +68,7 @@ mod state;
 mod tables;
 mod tasks;
 mod tiers;
+mod trace;
 
 #[cfg(test)]
 mod fuzz_tests;

@@ -16,7 +16,7 @@ use super::rights::{MONITOR, Need, RouteRights, Routes};
 use super::state::AppState;
 use super::{
     advisor, calibration, cockpit, control, epochs, explain, guard, health, heatmap, io, maintenance, metrics, moves,
-    openapi, orders, placement, queries, sql, tables, tasks, tiers,
+    openapi, orders, placement, queries, sql, tables, tasks, tiers, trace,
 };
 
 /// Bytes of the largest request body that is read.
@@ -89,6 +89,7 @@ pub fn router(state: Arc<AppState>) -> Router {
         })
         .layer(middleware::from_fn_with_state(Arc::clone(&state), guard::guard))
         .layer(DefaultBodyLimit::max(BODY_LIMIT_BYTES))
+        .layer(middleware::from_fn(trace::traced))
         .with_state(state)
 }
 

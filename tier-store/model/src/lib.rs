@@ -13,6 +13,7 @@
 //! - [`pattern`]: patterns of accesses
 //! - [`tier`]: positions and kinds of tiers
 //! - [`tier_index`]: the position of a tier in the list, which changes when tiers come and go
+//! - [`trace`]: the mark of spans that belong to traces
 //! - [`units`]: sizes and durations as text
 
 pub mod account;
@@ -25,6 +26,7 @@ pub mod mode;
 pub mod pattern;
 pub mod tier;
 pub mod tier_index;
+pub mod trace;
 pub mod units;
 
 pub use account::{Account, Charge, Loan};

@@ -47,6 +47,7 @@ use super::residency::Residency;
 use super::source::ScanSource;
 use super::statistics::scan_statistics;
 use super::stream::ScanStream;
+use super::trace::Operator;
 use super::volume::volume;
 use crate::hot_views::{ScanRequest, ScanView, Volume};
 
@@ -421,6 +422,7 @@ impl TierScanExec {
             tally: Arc::clone(&tally),
             counted_segments: scans.counted_segments(&config.source),
         };
+        let trace = scans.trace_scan(Operator::Scan, &config.source, &counts);
         let slice_rows = context.session_config().batch_size().clamp(1, super::SLICE_ROWS);
         let bound = Conjunct::bind_all(&conjuncts, &config.keys, config.source.schema(), &columns)?;
         let observer = ScanObserver::new(&config.source, &columns, slice_rows, counts);
@@ -440,6 +442,7 @@ impl TierScanExec {
             fetch: config.fetch,
             metrics,
             tally,
+            trace,
             observer,
         };
         // Static filters alone exclude nothing more; combined with run-time filters they may.

@@ -5,7 +5,7 @@
 //! reads that it still has to do. Without an engine every scan is a statement of its own.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
@@ -16,15 +16,20 @@ use terrace_tier_store::Store;
 use terrace_tier_store::io::{Class, ReadShare, StatementId};
 use terrace_tier_store::placement::{ExpectedRead, ExpectedReadSource, ScanProfile};
 use terrace_tier_store::table::Chunk;
+use tracing::Span;
 
 use super::counted_segments::CountedSegments;
+use super::observer::ScanCounts;
 use super::queue::ScanQueue;
 use super::source::ScanSource;
 use super::tally::ScanTally;
+use super::trace::{Operator, ScanTrace, scan_span};
 use crate::pause::Pause;
 
 /// Most tallies that are kept of one statement; a recursive statement may execute any number of scans.
 const MOST_SCANS: usize = 256;
+/// Most scans of one statement that have spans.
+const MOST_TRACED: usize = 64;
 
 /// Returns an error when the statement has to stop.
 type StopCheck = Box<dyn Fn() -> Result<()> + Send + Sync>;
@@ -45,6 +50,10 @@ pub struct StatementScans {
     share: OnceLock<Arc<ReadShare>>,
     /// True once the tiering loop follows this statement.
     is_followed: AtomicBool,
+    /// The span of the statement, for traces; disabled where it has none.
+    span: Span,
+    /// Scans that have had spans below it.
+    traced: AtomicUsize,
 }
 
 impl Default for StatementScans {
@@ -58,6 +67,8 @@ impl Default for StatementScans {
             queues: Mutex::default(),
             share: OnceLock::new(),
             is_followed: AtomicBool::new(false),
+            span: Span::none(),
+            traced: AtomicUsize::new(0),
         }
     }
 }
@@ -72,6 +83,11 @@ impl StatementScans {
     /// The scans of a statement that has to stop when `check` returns an error, and to wait during `pause`.
     pub fn with_stop_check(check: impl Fn() -> Result<()> + Send + Sync + 'static, pause: Arc<Pause>) -> Self {
         Self { stop_check: Some(Box::new(check)), pause, ..Self::default() }
+    }
+
+    /// The same scans, with spans below `span`.
+    pub fn with_span(self, span: Span) -> Self {
+        Self { span, ..self }
     }
 
     /// Whose reads those of the scans are.
@@ -102,6 +118,13 @@ impl StatementScans {
             known.push(Arc::clone(&tally));
         }
         tally
+    }
+
+    /// The span of one more execution of a scan, for traces: the first of a statement have some.
+    pub(super) fn trace_scan(&self, operator: Operator, source: &ScanSource, counts: &ScanCounts) -> ScanTrace {
+        let has_span = !self.span.is_disabled() && self.traced.fetch_add(1, Ordering::Relaxed) < MOST_TRACED;
+        let span = if has_span { scan_span(&self.span, operator, source) } else { Span::none() };
+        ScanTrace::new(span, &counts.metrics, &counts.tally)
     }
 
     /// The segments that all scans of this table version have counted together.

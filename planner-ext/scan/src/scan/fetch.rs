@@ -38,6 +38,7 @@ use super::observer::{ScanCounts, ScanObserver};
 use super::open::{OpenChunk, Opening};
 use super::queue::ScanSpec;
 use super::source::ScanSource;
+use super::trace::Operator;
 
 /// Chunks read at once; one if the I/O budget has no room.
 const CHUNKS_AT_ONCE: usize = 4;
@@ -127,6 +128,7 @@ impl FetchExec {
             tally: Arc::clone(&tally),
             counted_segments: scans.counted_segments(&self.source),
         };
+        let trace = scans.trace_scan(Operator::Fetch, &self.source, &counts);
         ScanSpec {
             source: Arc::clone(&self.source),
             statement: scans.id(),
@@ -141,6 +143,7 @@ impl FetchExec {
             fetch: None,
             metrics,
             tally,
+            trace,
             observer: ScanObserver::new(&self.source, &self.columns, super::SLICE_ROWS, counts),
         }
     }
@@ -309,6 +312,7 @@ impl Fetcher {
         let completed = RecordBatch::try_new_with_options(Arc::clone(&self.schema), columns, &options)?;
         self.memory.free();
         self.spec.tally.end();
+        self.spec.trace.end();
         self.baseline.record_output(completed.num_rows());
         Ok(completed)
     }

@@ -34,6 +34,7 @@
 //! - `stream`: one partition: slices of chunks -> filter -> batches
 //! - `survival`: the share of rows that pass the filters of a scan
 //! - `tally`: counts of one scan, for the advisor
+//! - `trace`: the span of one execution, for traces
 //! - `volume`: rows and bytes of a scan, for mining hot views
 //!
 //! Invariants: nothing is read before the first poll; dropping a stream drops its reads; resident data costs nothing
@@ -75,6 +76,7 @@ mod survival;
 mod tally;
 #[cfg(test)]
 pub(crate) mod tests;
+mod trace;
 mod volume;
 
 use std::sync::Arc;

@@ -33,6 +33,7 @@ use super::open::{OpenChunk, Opening};
 use super::pruning::{DynamicPruner, Verdict};
 use super::source::ScanSource;
 use super::tally::ScanTally;
+use super::trace::ScanTrace;
 
 /// Most chunks that wait for their filters only, because the columns of the filters are resident.
 const MOST_TO_FILTER: usize = 8;
@@ -68,6 +69,8 @@ pub(super) struct ScanSpec {
     pub metrics: ScanMetrics,
     /// Counts of the execution for the advisor.
     pub tally: Arc<ScanTally>,
+    /// Its span, for traces.
+    pub trace: ScanTrace,
     /// Takes the outcome of each chunk.
     pub observer: ScanObserver,
 }

@@ -212,6 +212,7 @@ impl ScanStream {
     fn end(&mut self) {
         if !std::mem::replace(&mut self.ended, true) {
             self.queue.spec.tally.end();
+            self.queue.spec.trace.end();
         }
     }
 

@@ -92,6 +92,7 @@ fn log_slow(record: &StatementRecord) {
         statement = record.id,
         session = record.session,
         user = record.user,
+        trace_id = record.trace_id.as_deref(),
         workload_group = record.workload_group,
         kind = record.kind.name(),
         outcome = record.state.name(),

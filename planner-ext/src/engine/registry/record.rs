@@ -133,6 +133,8 @@ pub struct StatementRecord {
     pub scans: Arc<[ScanProfile]>,
     /// Whether its figures tell of rows that policies hide from its user.
     pub hides_figures: bool,
+    /// The trace that it belongs to, as 32 hexadecimal digits; `None` where that is not recorded.
+    pub trace_id: Option<String>,
 }
 
 /// Bytes of the longest text that is logged, without the sign for the rest.
@@ -144,6 +146,11 @@ pub(super) fn cut(text: &str) -> String {
     let end = (0..=most).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
     let sign = if end < text.len() { "…" } else { "" };
     format!("{}{sign}", text.get(..end).unwrap_or_default())
+}
+
+/// The text of a statement in one line, without literals, and cut where it is long.
+pub(super) fn text_for_others(sql: &str) -> String {
+    masked_kept(&cut(sql))
 }
 
 impl StatementRecord {
@@ -160,12 +167,7 @@ impl StatementRecord {
     /// Its text for the log, which others read than those who may see statements: in one line, without literals, and cut where it is
     /// long.
     pub fn text_for_log(&self) -> String {
-        masked_kept(&self.begin_of_text())
-    }
-
-    /// Its text, cut where it is long, and with a sign there, as [`masked_kept`] takes it.
-    pub(in crate::engine) fn begin_of_text(&self) -> String {
-        cut(&self.sql)
+        text_for_others(&self.sql)
     }
 
     /// Clears the figures of its reads and its memory, which tell of rows that policies hide; a point statement that reads much starts again.
@@ -247,6 +249,7 @@ impl StatementRecord {
             error_kind: None,
             scans: Arc::default(),
             hides_figures: false,
+            trace_id: None,
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Sections on what the server records: its log, the query log, and the audit trail.
+//! Sections on what the server records: its log, the query log, the audit trail, and traces.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -101,5 +101,30 @@ impl AuditConfig {
             keep_for: None,
         });
         TrailOptions { scope: self.what, file, when_full: self.on_full, remembered: self.remembered }
+    }
+}
+
+section! {
+    /// Traces: spans of calls, statements and their scans, sent to an OpenTelemetry collector by OTLP over gRPC. Clients name the
+    /// trace of a call by the headers `traceparent` and `tracestate`.
+    pub struct TracesConfig {
+        /// Address of the collector, such as `http://localhost:4317`, or `https://HOST:PORT` for TLS. Default: no traces. Headers that
+        /// the collector wants, such as a key, are taken from OTEL_EXPORTER_OTLP_HEADERS in the environment.
+        pub endpoint: Option<String> = None,
+        /// File with the certificates of the authorities to trust for the collector, in PEM form. Default: those of this machine.
+        pub ca: Option<PathBuf> = None,
+        /// Percent of the traces that begin here which are recorded. Where a client names a trace, the client decides.
+        pub sample_percent: f64 = 100.0,
+        /// Name of this server in traces (`service.name`).
+        pub service_name: String = "terrace".to_owned(),
+        /// How long the collector may take for some spans. They are lost beyond it, and counted.
+        pub timeout: Span = Span(Duration::from_secs(10)),
+    }
+}
+
+impl TracesConfig {
+    /// Whether traces are sent.
+    pub fn is_on(&self) -> bool {
+        self.endpoint.as_deref().is_some_and(|endpoint| !endpoint.is_empty())
     }
 }

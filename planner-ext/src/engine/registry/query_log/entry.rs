@@ -53,6 +53,8 @@ pub(crate) struct QueryLogEntry {
     /// Whether its figures tell of rows that policies hide from its user.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(crate) hides_figures: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) trace_id: Option<String>,
 }
 
 impl QueryLogEntry {
@@ -90,6 +92,7 @@ impl QueryLogEntry {
             error_kind: record.error_kind.map(error_name),
             error: record.error.as_deref().map(cut),
             hides_figures: record.hides_figures,
+            trace_id: record.trace_id.clone(),
         }
     }
 
@@ -149,6 +152,7 @@ mod tests {
             error: Some("no".to_owned()),
             error_kind: Some(ErrorKind::NotFound),
             hides_figures: true,
+            trace_id: Some("4bf92f3577b34da6a3ce929d0e0e4736".to_owned()),
             ..StatementRecord::example()
         }
     }
