@@ -105,7 +105,7 @@ struct Encoder {
     batches: BatchStream,
     delivery: Delivery,
     slices: VecDeque<RecordBatch>,
-    /// Messages of the latest slice that were not sent: its dictionaries, and its rows. A large one is given away once it is asked for.
+    /// Messages of the latest slice that were not asked for yet: its dictionaries, and its rows behind them.
     messages: VecDeque<IpcMessage>,
     dictionaries: Option<Dictionaries>,
     schema_sent: bool,
@@ -157,7 +157,7 @@ impl Encoder {
             split(convert(rows, &self.wire)?, target_bytes, &mut self.slices);
             return Ok(());
         };
-        // Each slice has a dictionary, so rows are split by their texts before they have keys.
+        // A dictionary is a message, too, so rows are split by their texts before they have keys.
         let mut parts = VecDeque::new();
         split(convert(rows, &dictionaries.unencoded(rows))?, target_bytes, &mut parts);
         for part in &parts {
