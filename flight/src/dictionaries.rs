@@ -2,8 +2,8 @@
 //!
 //! Each column has a dictionary that its messages share. A message whose rows have new values comes behind a dictionary that takes the
 //! place of the one before. Deltas would be shorter, but Arrow's Java library takes them for whole dictionaries. A dictionary
-//! of few values soon has all of them, and is not sent again; a large one begins anew with each message ([`TextDictionary`]), so what is
-//! sent is at most the texts of the rows and some kilobytes.
+//! of few values soon has all of them, and is not sent again; one that is large beside the rows begins anew with them
+//! ([`TextDictionary`]), so what is sent is at most the texts of the rows, a few bytes for each, and some kilobytes.
 
 use std::sync::Arc;
 

@@ -3,8 +3,8 @@
 //! Messages are made one at a time when the transport asks for them, so a slow client holds at most one batch and what one
 //! message refers to. Batches are sliced without a copy to about the target size, and values are sent from where they lie
 //! ([`results`](crate::results)), but for columns whose type must change, and for small messages. The schema is sent
-//! first, and dictionaries before the rows that need them. A result without rows is sent as one empty batch, because JDBC's driver lists the columns of a stream without
-//! batches twice.
+//! first, and dictionaries before the rows that need them. A result without rows is sent as one empty batch, because
+//! JDBC's driver lists the columns of a stream without batches twice.
 //!
 //! Upstream: <https://github.com/apache/arrow-java/issues/44> (\[Java\]\[FlightSQL\] Column Duplication When Selecting
 //! from no result record in Arrow Flight SQL JDBC Driver), repaired by pull request 1135, which driver 18.3.0 lacks;

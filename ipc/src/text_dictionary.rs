@@ -1,9 +1,9 @@
 //! Texts as keys of a dictionary, for clients that ask for dictionaries.
 //!
 //! A [`TextDictionary`] belongs to one column of one stream of rows. Values that it has keep their keys in later rows, so that
-//! the dictionary of a column with few values is sent once. One that has grown large begins anew with the next rows: a column of
+//! the dictionary of a column with few values is sent once. One that is large beside the next rows begins anew with them: a column of
 //! many values would else repeat all of those before in front of its rows. What is left out is in no row, so a dictionary has
-//! at most the values of its rows and 64 KiB of others.
+//! at most the values of its rows and 8 bytes of others for each row, or a few kilobytes.
 
 use std::sync::Arc;
 
@@ -17,7 +17,11 @@ use arrow::{
     error::ArrowError,
 };
 
-/// A dictionary with more bytes begins anew with the next rows.
+/// A dictionary with more bytes for each of the next rows begins anew with them: twice as many as their keys have.
+const KEPT_ROW_BYTES: usize = 8;
+/// A dictionary with no more bytes is kept for few rows, too.
+const LEAST_KEPT_BYTES: usize = 4 << 10;
+/// A dictionary with more bytes begins anew with any rows.
 const MOST_KEPT_BYTES: usize = 64 << 10;
 
 /// The type of [`TextDictionary::encode`]: plain texts, and keys that all readers of Arrow take, which unsigned ones are not.
@@ -26,10 +30,12 @@ pub fn keyed_text_type() -> DataType {
 }
 
 /// The values of a column so far, each with its key.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct TextDictionary {
     /// Its rows are those of one call.
     texts: StringDictionaryBuilder<Int32Type>,
+    /// The key of the next new value.
+    next: i32,
     /// Bytes of the values, and of their offsets.
     bytes: usize,
 }
@@ -46,7 +52,7 @@ impl TextDictionary {
     /// # Errors
     /// When they are no texts, or more than two gigabytes.
     pub fn encode(&mut self, texts: &ArrayRef) -> Result<ArrayRef, ArrowError> {
-        if self.bytes > MOST_KEPT_BYTES {
+        if self.bytes > (KEPT_ROW_BYTES * texts.len()).clamp(LEAST_KEPT_BYTES, MOST_KEPT_BYTES) {
             *self = Self::default();
         }
         let keyed = match texts.data_type() {
@@ -58,16 +64,29 @@ impl TextDictionary {
                 None => self.append(flat(texts)?.as_string::<i32>())?,
             },
         };
-        let values = keyed.values().as_string::<i32>();
-        self.bytes = values.value_data().len() + size_of::<i32>() * values.len();
         Ok(Arc::new(keyed))
+    }
+
+    /// Appends a row; returns its key.
+    fn append_text(&mut self, text: &str) -> Result<i32, ArrowError> {
+        let bytes = self.bytes + text.len() + size_of::<i32>();
+        // The builder panics where offsets have no room for a value.
+        if i32::try_from(bytes).is_err() {
+            return Err(ArrowError::OffsetOverflowError(bytes));
+        }
+        let key = self.texts.append(text)?;
+        if key == self.next {
+            self.next += 1;
+            self.bytes = bytes;
+        }
+        Ok(key)
     }
 
     fn append<'a>(&mut self, texts: impl StringArrayType<'a>) -> Result<DictionaryArray<Int32Type>, ArrowError> {
         for text in texts.iter() {
             match text {
                 Some(text) => {
-                    self.texts.append(text)?;
+                    self.append_text(text)?;
                 }
                 None => self.texts.append_null(),
             }
@@ -103,7 +122,7 @@ impl TextDictionary {
             if let Some(known) = known.get_mut(position) {
                 *key = match *known {
                     Some(key) => key,
-                    None => *known.insert(self.texts.append(texts.value(position))?),
+                    None => *known.insert(self.append_text(texts.value(position))?),
                 };
             }
         }
@@ -191,5 +210,20 @@ mod tests {
             assert_eq!(values(&keyed).len(), 8192, "round {round}");
             assert_eq!(texts(&keyed), texts(&all));
         }
+    }
+
+    #[test]
+    fn few_rows_come_with_few_values_of_others() {
+        let mut dictionary = TextDictionary::new();
+        let rows = |from: usize, count: usize| -> ArrayRef {
+            Arc::new(StringViewArray::from_iter_values((from..from + count).map(|row| format!("text {row}"))))
+        };
+        let mut most = 0;
+        for from in (0..5000).step_by(50) {
+            let keyed = dictionary.encode(&rows(from, 50)).unwrap();
+            assert_eq!(texts(&keyed), texts(&rows(from, 50)));
+            most = most.max(values(&keyed).len());
+        }
+        assert!((100..500).contains(&most), "{most} values");
     }
 }
