@@ -3,7 +3,7 @@
 //! A view array refers to whole buffers: a slice of it keeps all of them in memory, and a message would carry all of their bytes,
 //! those of rows that are not part of it too. Arrow's `gc` copies what the views of one array refer to. [`compact_views`] does so within
 //! lists, structs, maps and dictionaries as well, for the rows of a slice alone. The values of a dictionary stay, as its keys refer
-//! to them; results have none ([`schema`](crate::schema)).
+//! to them; those of results are plain texts ([`schema`](crate::schema)).
 
 use std::sync::Arc;
 

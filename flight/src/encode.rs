@@ -3,8 +3,8 @@
 //! Messages are made one at a time when the transport asks for them, so a slow client holds at most one batch and what one
 //! message refers to. Batches are sliced without a copy to about the target size, and values are sent from where they lie
 //! ([`results`](crate::results)), but for columns whose type must change, and for small messages. The schema is sent
-//! first. A result without rows is sent as one empty batch, because JDBC's driver lists the columns of a stream without
-//! batches twice.
+//! first, and dictionaries before the rows that need them. A result without rows is sent as one empty batch, because
+//! JDBC's driver lists the columns of a stream without batches twice.
 //!
 //! Upstream: <https://github.com/apache/arrow-java/issues/44> (\[Java\]\[FlightSQL\] Column Duplication When Selecting
 //! from no result record in Arrow Flight SQL JDBC Driver), repaired by pull request 1135, which driver 18.3.0 lacks;
@@ -14,6 +14,7 @@ use std::{collections::VecDeque, sync::Arc};
 
 use arrow::{
     array::{Array, ArrayData},
+    buffer::Buffer,
     datatypes::{ArrowNativeType, DataType, SchemaRef},
     error::ArrowError,
     record_batch::RecordBatch,
@@ -29,6 +30,7 @@ use tracing::Instrument;
 
 use crate::{
     compact::compact_views,
+    dictionaries::{Dictionaries, keyed_bytes},
     engine::BatchStream,
     error,
     frames::IpcMessage,
@@ -80,10 +82,12 @@ pub(crate) fn encode(
     running: Option<RunningGuard>,
 ) -> BoxStream<'static, Result<FlightData, Status>> {
     let encoder = Encoder {
+        dictionaries: Dictionaries::new(&wire),
         wire,
         batches,
         delivery: delivery.clone(),
         slices: VecDeque::new(),
+        messages: VecDeque::new(),
         schema_sent: false,
         batch_sent: false,
         encoder: None,
@@ -103,6 +107,9 @@ struct Encoder {
     batches: BatchStream,
     delivery: Delivery,
     slices: VecDeque<RecordBatch>,
+    /// Messages of the latest slice that were not asked for yet: its dictionaries, and its rows behind them.
+    messages: VecDeque<IpcMessage>,
+    dictionaries: Option<Dictionaries>,
     schema_sent: bool,
     batch_sent: bool,
     /// There is one after the first batch.
@@ -118,9 +125,13 @@ impl Encoder {
             return Ok(Some(SchemaAsIpc::new(&self.wire, &self.delivery.options).into()));
         }
         loop {
+            if let Some(message) = self.messages.pop_front() {
+                return self.send(message).map(Some).map_err(error::encoding);
+            }
             if let Some(slice) = self.slices.pop_front() {
                 self.batch_sent = true;
-                return self.message(&slice).map(Some).map_err(error::encoding);
+                self.encode(&slice).map_err(error::encoding)?;
+                continue;
             }
             match self.batches.next().await {
                 Some(batch) => self.slice(batch?).map_err(error::encoding)?,
@@ -135,27 +146,51 @@ impl Encoder {
         let mut offset = 0;
         while offset < batch.num_rows() {
             let rows = step.min(batch.num_rows() - offset);
-            let converted = convert(&batch.slice(offset, rows), &self.wire)?;
-            split(converted, self.delivery.target_bytes, &mut self.slices);
+            self.convert(&batch.slice(offset, rows))?;
             offset += rows;
         }
         Ok(())
     }
 
-    fn message(&mut self, batch: &RecordBatch) -> Result<FlightData, ArrowError> {
+    /// Adds rows to the slices, with the columns of the stream.
+    fn convert(&mut self, rows: &RecordBatch) -> Result<(), ArrowError> {
+        let target_bytes = self.delivery.target_bytes;
+        let Some(dictionaries) = &mut self.dictionaries else {
+            split(convert(rows, &self.wire)?, target_bytes, &mut self.slices);
+            return Ok(());
+        };
+        // A dictionary is a message, too, so rows are split by their texts before they have keys.
+        let mut parts = VecDeque::new();
+        split(convert(rows, &dictionaries.unencoded(rows))?, target_bytes, &mut parts);
+        for part in &parts {
+            self.slices.push_back(dictionaries.encode(part)?);
+        }
+        Ok(())
+    }
+
+    /// Makes the messages of a slice.
+    fn encode(&mut self, batch: &RecordBatch) -> Result<(), ArrowError> {
         let batch = compact_views(batch)?;
         let is_first = self.encoder.is_none();
         let encoder = match &mut self.encoder {
             Some(encoder) => encoder,
             none => none.insert(StreamEncoder::try_new_with_options(&self.wire, self.delivery.options.clone())?),
         };
-        let mut stream = VecDeque::from(encoder.encode(&batch)?);
+        let pieces = encoder.encode(&batch)?.into_iter();
+        let mut stream: VecDeque<Buffer> = pieces.filter(|piece| !piece.is_empty()).collect();
         if is_first {
             // The schema, which was sent already.
             IpcMessage::take(&mut stream)?;
         }
-        let message = IpcMessage::take(&mut stream)?;
-        self.observation.add(batch.num_rows() as u64, message.body_bytes() as u64);
+        while !stream.is_empty() {
+            self.messages.push_back(IpcMessage::take(&mut stream)?);
+        }
+        self.observation.add(batch.num_rows() as u64, 0);
+        Ok(())
+    }
+
+    fn send(&self, message: IpcMessage) -> Result<FlightData, ArrowError> {
+        self.observation.add(0, message.body_bytes() as u64);
         if message.body_bytes() < LARGE_BYTES {
             return Ok(message.into_data());
         }
@@ -213,6 +248,7 @@ fn slice_bytes(data: &ArrayData) -> usize {
             }
             DataType::Utf8View | DataType::BinaryView => view_bytes(data),
             DataType::Struct(_) | DataType::FixedSizeList(..) => data.child_data().iter().map(slice_bytes).sum(),
+            DataType::Dictionary(..) => keyed_bytes(data, data.child_data().iter().map(slice_bytes).sum()),
             _ => data.get_slice_memory_size().unwrap_or_else(|_| data.get_buffer_memory_size()),
         }
 }
@@ -252,7 +288,7 @@ mod tests {
     };
 
     use super::*;
-    use crate::schema::{ViewTypes, wire_schema};
+    use crate::schema::{WireTypes, wire_schema};
 
     fn parts(columns: Vec<(&str, ArrayRef)>, target: usize) -> Vec<RecordBatch> {
         let mut out = VecDeque::new();
@@ -288,7 +324,7 @@ mod tests {
         let long = "a long value that does not fit into the view itself";
         let views: ArrayRef = Arc::new(StringViewArray::from_iter_values(std::iter::repeat_n(long, 1000)));
         let batch = RecordBatch::try_from_iter([("v", views)]).unwrap();
-        let wire = wire_schema(&batch.schema(), ViewTypes::Flatten);
+        let wire = wire_schema(&batch.schema(), WireTypes::PLAIN);
         let flat = convert(&batch, &wire).unwrap();
         assert_eq!(flat.column(0).as_string::<i32>().value(999), long);
 

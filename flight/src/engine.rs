@@ -89,6 +89,8 @@ pub enum Texts {
     Views,
     /// They go as plain arrays; views are converted.
     Plain,
+    /// Texts go as keys of dictionaries ([`terrace_ipc::keyed_text_type`]); all else is converted, dictionaries of other keys too.
+    Keys,
 }
 
 /// Behaviour of an ingest when the table exists.

@@ -115,7 +115,7 @@ pub(crate) async fn list_tables(core: &Core, call: &Call, criteria: &[u8]) -> Re
     for entry in core.engine.tables(&call.session.id).await? {
         if entry.name.contains(wanted) {
             infos.push(FlightInfo {
-                schema: schema_bytes(&table_schema(&entry, call.views))?,
+                schema: schema_bytes(&table_schema(&entry, call.types))?,
                 flight_descriptor: Some(FlightDescriptor::new_path(vec![entry.catalog, entry.schema, entry.name])),
                 total_records: -1,
                 total_bytes: -1,

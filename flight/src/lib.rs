@@ -16,6 +16,7 @@
 //! - [`bodies`]: bodies of uploaded messages in aligned memory
 //! - [`compact`]: views that carry the bytes of their values only
 //! - [`connection`]: one client connection and its sessions
+//! - [`dictionaries`]: columns of texts as keys of dictionaries
 //! - [`direct`]: a wrapper around the gRPC layer, for bodies that are not copied and uploads that are aborted
 //! - [`encode`]: batches to Flight messages
 //! - [`endpoints`]: the rows of a result for several connections
@@ -56,6 +57,7 @@ mod bearer;
 mod bodies;
 mod compact;
 mod connection;
+mod dictionaries;
 mod direct;
 mod encode;
 mod endpoints;

@@ -117,7 +117,7 @@ async fn tables(core: &Core, call: &Call, mut command: CommandGetTables) -> Resu
     }
     let mut builder = command.into_builder();
     for entry in core.engine.tables(&call.session.id).await? {
-        let columns = table_schema(&entry, call.views);
+        let columns = table_schema(&entry, call.types);
         builder.append(&entry.catalog, &entry.schema, &entry.name, entry.kind.name(), &columns).map_err(flight)?;
     }
     builder.build().map_err(flight)

@@ -13,13 +13,13 @@ use arrow::{
 use terrace_ipc::{flat_bytes, flat_texts};
 
 use crate::{
-    schema::{ViewTypes, same_on_the_wire, wire_schema},
+    schema::{WireTypes, same_on_the_wire, wire_schema},
     types::SqlType,
 };
 
 /// The columns in which rows of `schema` are sent: types that clients in the field read, with the metadata of Flight SQL.
 pub fn plain_schema(schema: &Schema) -> SchemaRef {
-    wire_schema(schema, ViewTypes::Flatten)
+    wire_schema(schema, WireTypes::PLAIN)
 }
 
 /// The name of a type in SQL, with its digits where CREATE TABLE takes them: `DECIMAL(10, 2)`, `TIMESTAMP(6)`. A nested type is

@@ -58,7 +58,7 @@ pub(crate) async fn create(
         true => Bytes::new(),
         false => schema_bytes(&statement::result_schema(call, statement.as_ref()))?,
     };
-    let parameter_schema = schema_bytes(&parameter_schema(&info.parameter_schema, call.views))?;
+    let parameter_schema = schema_bytes(&parameter_schema(&info.parameter_schema, call.types))?;
     let handle = random_secret();
     let max = core.options.max_prepared_per_session;
     {

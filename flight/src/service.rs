@@ -38,7 +38,7 @@ use crate::{
     proto::{CloseSessionResult, CloseSessionStatus},
     put::{self, Put},
     receive::ReceiveBudget,
-    schema::{ViewTypes, schema_bytes},
+    schema::{WireTypes, schema_bytes},
     session::{Session, Sessions},
     statement,
     ticket::Tickets,
@@ -64,7 +64,8 @@ pub(crate) struct Core {
 /// One admitted call.
 pub(crate) struct Call {
     pub(crate) session: Arc<Session>,
-    pub(crate) views: ViewTypes,
+    /// The types that its client takes.
+    pub(crate) types: WireTypes,
     /// Whether its client wants to fetch results again, by the header `terrace-tickets: keep`.
     pub(crate) keeps_tickets: bool,
     /// The most endpoints that its client wants for a result, by the header `terrace-endpoints`.
@@ -92,7 +93,7 @@ impl Core {
         let session = self.sessions.resolve(metadata, extensions).await?;
         let keeps_tickets = metadata.get("terrace-tickets").is_some_and(|value| value.as_bytes() == b"keep");
         let endpoints = wanted_endpoints(metadata)?;
-        Ok(Call { session, views: ViewTypes::from_metadata(metadata), keeps_tickets, endpoints })
+        Ok(Call { session, types: WireTypes::from_metadata(metadata)?, keeps_tickets, endpoints })
     }
 
     fn check_open(&self) -> Result<(), Status> {

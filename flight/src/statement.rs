@@ -33,7 +33,7 @@ use crate::{
     execution::{Execution, Executions},
     kept::{Charge, statement_bytes},
     metrics::Observation,
-    schema::wire_schema,
+    schema::{WireTypes, wire_schema},
     service::{Call, Core},
     stall::end_unread,
     ticket::{Issued, Taken, Uses, handle_text},
@@ -87,7 +87,7 @@ pub(crate) struct PlannedStatement {
 /// Schema of the answer to a statement that changes data, where the client expects rows.
 static COUNT_SCHEMA: LazyLock<SchemaRef> = LazyLock::new(|| {
     let schema = Schema::new(vec![Field::new("rows_affected", DataType::Int64, false)]);
-    wire_schema(&schema, crate::schema::ViewTypes::Flatten)
+    wire_schema(&schema, WireTypes::PLAIN)
 });
 
 const COUNT_PREFIX: &str = "rows-affected:";
@@ -109,7 +109,7 @@ pub(crate) async fn prepare(
 pub(crate) fn result_schema(call: &Call, statement: &dyn Statement) -> SchemaRef {
     match statement.info().is_update {
         true => COUNT_SCHEMA.clone(),
-        false => wire_schema(&statement.info().dataset_schema, call.views),
+        false => wire_schema(&statement.info().dataset_schema, call.types),
     }
 }
 
@@ -150,10 +150,10 @@ pub(crate) async fn plan(
         Some(rows) if rows.num_rows() > 0 => statement.bound_schema(&rows.slice(0, 1)).await?,
         _ => statement.info().dataset_schema.clone(),
     };
-    let wire = wire_schema(&schema, call.views);
+    let wire = wire_schema(&schema, call.types);
     let is_ordered = statement.info().is_ordered;
     let endpoints = if is_ordered || uses == Uses::Many { 1 } else { call.endpoints };
-    let execution = Execution { statement, parameters, texts: call.views.texts() };
+    let execution = Execution { statement, parameters, texts: call.types.texts() };
     let rows = match endpoints {
         1 => PendingRows::Own(execution),
         _ => {

@@ -1,4 +1,5 @@
-//! Reads Arrow IPC messages and files from outside within memory limits, and makes plain arrays of views for clients that read no views.
+//! Reads Arrow IPC messages and files from outside within memory limits, and gives texts the form that a client reads: plain arrays in
+//! place of views, or keys of a dictionary.
 //!
 //! A message announces the decompressed lengths of its buffers, its number of rows and the offsets of its parts.
 //! Arrow's reader trusts these numbers and allocates, which ends the process when the memory is not there. This crate
@@ -22,6 +23,7 @@
 //! - `flatten`: views of texts as plain arrays
 //! - `inflate`: decompresses messages
 //! - `schema`: reads schemas, and refuses types that cannot be used
+//! - `text_dictionary`: texts as keys of a dictionary
 //!
 //! Upstream: <https://github.com/apache/arrow-rs/issues/10921> (`arrow-ipc`: a footer block's declared body length is
 //! zero-filled before it is read), open, and <https://github.com/apache/arrow-rs/pull/10959> (Expose IPC decompressed
@@ -38,6 +40,7 @@ mod file;
 mod flatten;
 mod inflate;
 mod schema;
+mod text_dictionary;
 
 pub use account::{Account, Charge, Limits};
 pub use bytes::AlignedBytes;
@@ -47,6 +50,7 @@ pub use file::{FileReader, read_schema};
 pub use flatten::{flat_bytes, flat_texts};
 pub use inflate::{Inflater, Message};
 pub use schema::{check_type, read_header, read_schema_message};
+pub use text_dictionary::{TextDictionary, keyed_text_type};
 
 #[cfg(test)]
 mod fuzz_tests;

@@ -262,6 +262,7 @@ impl flight::Statement for FlightStatement {
         let texts = match texts {
             flight::Texts::Views => Texts::Views,
             flight::Texts::Plain => Texts::PlainFromScans,
+            flight::Texts::Keys => Texts::KeysFromScans,
         };
         Box::pin(async move {
             let running = self.prepared.query_with_texts(parameters, texts).await.map_err(error)?;

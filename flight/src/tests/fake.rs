@@ -1,6 +1,6 @@
 //! An engine in memory that understands a handful of made-up statements.
 //!
-//! `rows N`, `empty`, `odd types`, `endless`, `half` (fails after one batch), `echo` (returns its two parameters),
+//! `rows N`, `empty`, `odd types`, `words` and `long words` (texts of few values, in different forms), `endless`, `half` (fails after one batch), `echo` (returns its two parameters),
 //! `insert` (one row, or one per row of parameters), `slow insert`, `waiting` (has no first row), `no KIND` (fails to plan), `busy` (fails to plan
 //! for now). Text after the number of `rows N` makes the statement long: `rows 3 and more` has three rows, and `in order` at the
 //! end stands for ORDER BY. `rows N` and `endless` have the same rows each time.
@@ -14,7 +14,9 @@ use std::{
 };
 
 use arrow::{
-    array::{DictionaryArray, Int64Array, RecordBatch, StringViewArray},
+    array::{
+        Array, DictionaryArray, Int64Array, ListBuilder, RecordBatch, StringViewArray, StringViewBuilder, UInt16Array,
+    },
     datatypes::{DataType, Field, Int8Type, Schema, SchemaRef},
 };
 use futures::{StreamExt, future::BoxFuture, stream};
@@ -89,6 +91,38 @@ fn odd_types() -> RecordBatch {
     RecordBatch::try_from_iter(columns).unwrap()
 }
 
+/// Rows with a text `w`, and a list `l` of it.
+fn texts(w: Arc<dyn Array>) -> RecordBatch {
+    let mut lists = ListBuilder::new(StringViewBuilder::new());
+    for row in 0..w.len() {
+        lists.values().append_value(format!("nested {row}"));
+        lists.append(true);
+    }
+    let columns: [(&str, arrow::array::ArrayRef); 2] = [("w", w), ("l", Arc::new(lists.finish()))];
+    RecordBatch::try_from_iter_with_nullable(columns.map(|(name, column)| (name, column, true))).unwrap()
+}
+
+/// Batches with dictionaries of their own, and views.
+fn words() -> Vec<RecordBatch> {
+    let keyed = |keys: &[Option<u16>], values: &[&str]| {
+        let values = Arc::new(StringViewArray::from_iter_values(values));
+        texts(Arc::new(DictionaryArray::new(UInt16Array::from(keys.to_vec()), values)))
+    };
+    vec![
+        keyed(&[Some(0), Some(2), None, Some(0)], &["x", "unused", "y"]),
+        keyed(&[Some(1), Some(0)], &["y", "z"]),
+        keyed(&[Some(0), None], &["x"]),
+        texts(Arc::new(StringViewArray::from(vec![Some("y"), None, Some("a text that is in no dictionary")]))),
+    ]
+}
+
+/// A dictionary of 4,000 texts of a kilobyte.
+fn long_words() -> Vec<RecordBatch> {
+    let values = (0..4000).map(|value| format!("{value} {}", "long ".repeat(200)));
+    let keys = UInt16Array::from_iter_values((0..8000).map(|row| row % 4000));
+    vec![texts(Arc::new(DictionaryArray::new(keys, Arc::new(StringViewArray::from_iter_values(values)))))]
+}
+
 fn unknown_type(name: &str) -> Field {
     Field::new(name, DataType::Null, true)
 }
@@ -129,6 +163,7 @@ impl Engine for FakeEngine {
             let none = schema(vec![]);
             let (dataset_schema, parameter_schema, is_update) = match sql {
                 "odd types" => (odd_types().schema(), none, false),
+                "words" | "long words" => (texts(Arc::new(StringViewArray::new_null(0))).schema(), none, false),
                 "echo" => (
                     schema(vec![unknown_type("a"), unknown_type("b")]),
                     schema(vec![unknown_type("$1"), unknown_type("$2")]),
@@ -308,6 +343,8 @@ impl Statement for FakeStatement {
             let live = Live(self.counters.clone());
             let batches: BatchStream = match self.sql.as_str() {
                 "odd types" => stream::iter([Ok(odd_types())]).boxed(),
+                "words" => stream::iter(words().into_iter().map(Ok)).boxed(),
+                "long words" => stream::iter(long_words().into_iter().map(Ok)).boxed(),
                 "echo" => {
                     let row =
                         parameters.ok_or_else(|| EngineError::new(ErrorKind::InvalidArgument, "no parameters"))?;

@@ -2,6 +2,7 @@
 //!
 //! Each test starts its own server, talks to it with the client of `arrow-flight`, and checks one promise.
 //!
+//! - [`dictionaries`]: texts as keys of dictionaries
 //! - [`endpoints`]: results with several endpoints
 //! - [`fake`]: an engine in memory
 //! - [`fuzz`]: any bytes as messages and as calls
@@ -15,6 +16,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod dictionaries;
 mod endpoints;
 mod fake;
 mod fuzz;

@@ -16,7 +16,7 @@ use datafusion::physical_expr::expressions::{self, Column as PhysicalColumn};
 use datafusion::physical_plan::projection::{ProjectionExec, ProjectionExpr};
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use terrace_scan::TierTable;
-use terrace_scan::scan::TierScanExec;
+use terrace_scan::scan::{EmittedTexts, TierScanExec};
 use terrace_scan::spilling_join::with_spilling_joins;
 use terrace_sql::StatementKind;
 use terrace_sql::command::Action;
@@ -229,9 +229,14 @@ pub(super) fn scan_alone(state: &SessionState, plan: &LogicalPlan) -> Result<Opt
 
 /// A plan that is a scan, with texts as they are wanted of scans.
 fn with_texts(plan: Arc<dyn ExecutionPlan>, texts: Texts) -> Result<Arc<dyn ExecutionPlan>> {
+    let emitted = match texts {
+        Texts::Views => return Ok(plan),
+        Texts::PlainFromScans => EmittedTexts::Plain,
+        Texts::KeysFromScans => EmittedTexts::Keys,
+    };
     match plan.downcast_ref::<TierScanExec>() {
-        Some(scan) if texts == Texts::PlainFromScans => Ok(Arc::new(scan.with_plain_texts()?)),
-        _ => Ok(plan),
+        Some(scan) => Ok(Arc::new(scan.with_texts(emitted)?)),
+        None => Ok(plan),
     }
 }
 

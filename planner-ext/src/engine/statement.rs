@@ -41,6 +41,8 @@ pub enum Texts {
     Views,
     /// As plain arrays, where the rows come from a scan as they are; it makes no views then. Else as views.
     PlainFromScans,
+    /// Texts as keys of dictionaries, where the rows come from a scan as they are; stored keys stay keys then. Else as views.
+    KeysFromScans,
 }
 
 /// A statement ready to run.

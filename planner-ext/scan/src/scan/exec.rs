@@ -34,13 +34,13 @@ use parking_lot::Mutex;
 use terrace_tier_store::io::Level;
 use terrace_tier_store::table::Chunk;
 
+use super::emitted_texts::EmittedTexts;
 use super::expected_reads::StatementScans;
 use super::filter::Conjunct;
 use super::hot::HotScan;
 use super::keys::JoinKeys;
 use super::metrics::{ScanMetrics, WaitTimer, shown_metrics};
 use super::observer::{ScanCounts, ScanObserver};
-use super::plain_texts::plain_schema;
 use super::pruning::{DynamicPruner, Verdict, judge_chunks};
 use super::queue::{ScanQueue, ScanSpec};
 use super::residency::Residency;
@@ -92,8 +92,8 @@ pub struct ScanConfig {
     pub ordering: Option<LexOrdering>,
     /// Output partitions.
     pub partitions: usize,
-    /// Whether texts and bytes are emitted as plain arrays instead of views.
-    plain_texts: bool,
+    /// The form in which texts and bytes are emitted.
+    texts: EmittedTexts,
     /// The level of the scan in its plan; none before the plan is complete, and where the scan has no filters and reads whole
     /// columns.
     pub level: Level,
@@ -128,7 +128,7 @@ impl ScanConfig {
             order,
             ordering,
             partitions: 1,
-            plain_texts: false,
+            texts: EmittedTexts::Views,
             level: Level::NONE,
         };
         config.add_filters(filters);
@@ -227,8 +227,7 @@ impl ScanConfig {
     }
 
     fn output_schema(&self) -> Result<SchemaRef> {
-        let scanned = self.scanned_schema()?;
-        Ok(Arc::new(if self.plain_texts { plain_schema(&scanned) } else { scanned }))
+        Ok(Arc::new(self.texts.schema(self.scanned_schema()?)))
     }
 
     /// An expression over the output, rewritten to the table's schema.
@@ -248,8 +247,8 @@ impl ScanConfig {
             Some(ordering) => EquivalenceProperties::new_with_orderings(Arc::clone(schema), [ordering.clone()]),
             None => EquivalenceProperties::new(Arc::clone(schema)),
         };
-        // Whoever takes plain texts asks for no constants, which are views.
-        if !self.plain_texts {
+        // Whoever takes texts in another form asks for no constants, which are views.
+        if self.texts == EmittedTexts::Views {
             equivalence.add_constants(self.filters.iter().filter_map(|f| self.constant(f)))?;
         }
         let partitioning = Partitioning::UnknownPartitioning(self.partitions);
@@ -358,14 +357,13 @@ impl TierScanExec {
         if self.config.has_filters() { self.at_level(Level::new(0)) } else { self }
     }
 
-    /// Like this scan, but with texts and bytes as plain arrays instead of views: for one that is the whole plan of rows which leave
-    /// the server so.
+    /// Like this scan, but with texts and bytes in another form: for one that is the whole plan of rows which leave the server so.
     ///
     /// # Errors
     /// Those of Arrow's schemas.
-    pub fn with_plain_texts(&self) -> Result<Self> {
-        let plain = Self::try_new(ScanConfig { plain_texts: true, ..self.config.clone() })?;
-        Ok(Self { statistics: self.statistics.clone(), ..plain })
+    pub fn with_texts(&self, texts: EmittedTexts) -> Result<Self> {
+        let changed = Self::try_new(ScanConfig { texts, ..self.config.clone() })?;
+        Ok(Self { statistics: self.statistics.clone(), ..changed })
     }
 
     /// Like this scan, but for other columns of a source with the same rows.
@@ -435,8 +433,12 @@ impl TierScanExec {
             level: config.source.begin_reads(config.level, &columns),
             asked_bytes: AtomicU64::new(0),
             columns,
-            schema: if config.plain_texts { Arc::new(config.scanned_schema()?) } else { Arc::clone(&self.schema) },
-            plain_schema: config.plain_texts.then(|| Arc::clone(&self.schema)),
+            schema: match config.texts {
+                EmittedTexts::Views => Arc::clone(&self.schema),
+                _ => Arc::new(config.scanned_schema()?),
+            },
+            emitted_schema: Arc::clone(&self.schema),
+            texts: config.texts,
             conjuncts: bound.into(),
             slice_rows,
             fetch: config.fetch,

@@ -30,6 +30,7 @@ use terrace_tier_store::table::{Chunk, TableVersion};
 use terrace_tier_store::tier::ssd::Admission;
 
 use super::cold::ChunkRead;
+use super::emitted_texts::EmittedTexts;
 use super::exec::TierScanExec;
 use super::expected_reads::StatementScans;
 use super::late::SelectedRows;
@@ -137,7 +138,8 @@ impl FetchExec {
             columns: self.columns.clone(),
             output: (0..self.columns.len()).collect(),
             schema: self.schema(),
-            plain_schema: None,
+            emitted_schema: self.schema(),
+            texts: EmittedTexts::Views,
             conjuncts: Vec::new().into(),
             slice_rows: super::SLICE_ROWS,
             fetch: None,

@@ -4,6 +4,7 @@
 //! - `comparison`: a column compared with a number, on values as they are stored and on bounds
 //! - `counted_segments`: the segments that a statement has counted, one access each
 //! - `dictionary_filter`: filters on texts, evaluated once per value of a dictionary
+//! - `emitted_texts`: the form of texts in rows that leave the server
 //! - `exec`: the plan node: properties, push-downs, statistics; one queue per execution
 //! - `expected_reads`: the scans of a statement: their tallies, counted segments and expected reads
 //! - `fetch`: fetches columns of rows that are known by their positions
@@ -22,7 +23,7 @@
 //! - `outcome`: what the scan of a chunk has read, as plain data
 //! - `packed_test`: conjuncts as tests of values where they lie, which unpack nothing
 //! - `pages`: the pages of a chunk that a predicate can match, by bounds learned from earlier reads
-//! - `plain_texts`: texts and bytes as plain arrays, for rows that leave the server
+//! - `plain_texts`: texts and bytes as plain arrays
 //! - `probe_values`: the single values that a predicate asks a column for
 //! - `pruning`: the chunks that a predicate can match, by their bounds and membership filters
 //! - `pushdown`: DataFusion's push-down of filters, corrected where names of columns are not unique
@@ -44,6 +45,7 @@ mod cold;
 mod comparison;
 mod counted_segments;
 mod dictionary_filter;
+mod emitted_texts;
 mod exec;
 mod expected_reads;
 mod fetch;
@@ -86,6 +88,7 @@ use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 use datafusion::physical_plan::filter_pushdown::FilterPushdownPhase;
 use datafusion::prelude::SessionConfig;
 
+pub use emitted_texts::EmittedTexts;
 pub use exec::{ScanConfig, ScanOrder, TierScanExec};
 pub use expected_reads::StatementScans;
 pub use fetch::FetchExec;

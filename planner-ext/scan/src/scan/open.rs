@@ -20,13 +20,13 @@ use terrace_tier_store::table::TableVersion;
 use terrace_tier_store::tier::codec::{self, Dictionary, Form, StoredColumn};
 
 use super::cold::ColdPart;
+use super::emitted_texts::{EmittedTexts, stored_keys};
 use super::filter::Selection;
 use super::late::SelectedRows;
 use super::metrics::ScanMetrics;
 use super::outcome::{LoadedColumn, PendingOutcome, ReadPlace, RowProgress, ScanOutcome};
 use super::packed_test::PackedTest;
 use super::pages::{self, Overlap, Pages};
-use super::plain_texts::plain_array;
 use super::queue::ScanSpec;
 
 /// Columns of one item, ready to be sliced.
@@ -255,12 +255,19 @@ impl OpenChunk {
         }
     }
 
-    /// Like [`OpenChunk::slice`], but texts and bytes as plain arrays.
-    pub(super) fn plain_slice(&self, slot: usize, range: &Range<usize>) -> Result<ArrayRef> {
-        let stored = self.values(slot).filter(|column| column.rows() == self.rows());
-        match stored.and_then(|column| column.texts_of_keys(range.start, range.len())) {
-            Some(texts) => Ok(texts),
-            None => plain_array(&self.slice(slot, range)?),
+    /// Like [`OpenChunk::slice`], but texts and bytes in the form in which they are emitted, made of stored keys where there are some.
+    pub(super) fn emitted_slice(&self, slot: usize, range: &Range<usize>, texts: EmittedTexts) -> Result<ArrayRef> {
+        let from_keys = match (self.all_values(slot), texts) {
+            (Some(column), EmittedTexts::Plain) => column.texts_of_keys(range.start, range.len()),
+            (Some(column), EmittedTexts::Keys) => match column.keys(range.start, range.len()) {
+                Some((dictionary, keys)) => stored_keys(dictionary, &keys)?,
+                None => None,
+            },
+            _ => None,
+        };
+        match from_keys {
+            Some(emitted) => Ok(emitted),
+            None => texts.array(&self.slice(slot, range)?),
         }
     }
 

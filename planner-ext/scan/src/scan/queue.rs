@@ -23,6 +23,7 @@ use terrace_tier_store::table::Chunk;
 use terrace_tier_store::tier::ssd::Admission;
 
 use super::cold::{Arrived, ColdPart};
+use super::emitted_texts::EmittedTexts;
 use super::expected_reads::StatementScans;
 use super::filter::{Conjunct, SliceFilter};
 use super::lane::{Lane, LookAhead};
@@ -55,10 +56,12 @@ pub(super) struct ScanSpec {
     pub columns: Vec<usize>,
     /// Positions in `columns` of the output's columns.
     pub output: Vec<usize>,
-    /// Output schema; with views also where plain arrays are emitted.
+    /// The schema of scanned rows, with views.
     pub schema: SchemaRef,
-    /// Output schema where texts and bytes are emitted as plain arrays.
-    pub plain_schema: Option<SchemaRef>,
+    /// The schema of emitted batches, with `texts`.
+    pub emitted_schema: SchemaRef,
+    /// The form in which texts and bytes are emitted.
+    pub texts: EmittedTexts,
     /// Filters over `columns`.
     pub conjuncts: Arc<[Conjunct]>,
     /// Rows of a slice and of an output batch.

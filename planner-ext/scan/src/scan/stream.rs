@@ -17,11 +17,11 @@ use datafusion::physical_plan::metrics::BaselineMetrics;
 use futures::Stream;
 use terrace_tier_store::tier::codec::Dictionary;
 
+use super::emitted_texts::EmittedTexts;
 use super::filter::{Columns, DynamicFilterUse, Selection, SliceFilter};
 use super::metrics::WaitTimer;
 use super::open::OpenChunk;
 use super::packed_test::PackedTest;
-use super::plain_texts::{plain_array, plain_batch};
 use super::queue::{ScanQueue, Work};
 use crate::pause;
 
@@ -148,13 +148,14 @@ impl ScanStream {
             return new_batch(&self.queue.spec.schema, Vec::new(), rows).map(Some);
         }
         let is_whole = matches!(selection, Selection::All) && self.coalescer.is_none();
-        let plain_schema = spec.plain_schema.as_ref().filter(|_| is_whole);
-        let columns = spec.output.iter().map(|slot| match plain_schema {
-            Some(_) => slices.plain(*slot),
-            None => slices.selected(*slot, &selection, survivors),
+        let is_emitted = is_whole && spec.texts != EmittedTexts::Views;
+        let columns = spec.output.iter().map(|slot| match is_emitted {
+            true => slices.emitted(*slot, spec.texts),
+            false => slices.selected(*slot, &selection, survivors),
         });
         let columns = columns.collect::<Result<_>>()?;
-        let mut batch = new_batch(plain_schema.unwrap_or(&spec.schema), columns, range.len())?;
+        let schema = if is_emitted { &spec.emitted_schema } else { &spec.schema };
+        let mut batch = new_batch(schema, columns, range.len())?;
         if survivors > self.remaining {
             batch = batch.slice(0, selection.length_with(self.remaining));
         }
@@ -178,11 +179,12 @@ impl ScanStream {
         Ok(None)
     }
 
-    /// A batch that was coalesced, in plain arrays where these are wanted.
+    /// A batch that was coalesced, with texts in the form in which they are emitted.
     fn as_wanted(&self, batch: RecordBatch) -> Result<RecordBatch> {
-        match &self.queue.spec.plain_schema {
-            Some(schema) => plain_batch(&batch, schema),
-            None => Ok(batch),
+        let spec = &self.queue.spec;
+        match spec.texts {
+            EmittedTexts::Views => Ok(batch),
+            texts => texts.batch(&batch, &spec.emitted_schema),
         }
     }
 
@@ -255,12 +257,14 @@ impl Slices<'_> {
         }
     }
 
-    /// The values of a column as plain arrays.
-    fn plain(&mut self, slot: usize) -> Result<ArrayRef> {
+    /// The values of a column, texts and bytes in the form in which they are emitted.
+    fn emitted(&mut self, slot: usize, texts: EmittedTexts) -> Result<ArrayRef> {
         self.touch(slot);
+        // Stored keys are nearer to keys than the views that were made of them.
+        let has_keys = texts == EmittedTexts::Keys && self.chunk.dictionary(slot).is_some();
         match self.known.get(slot) {
-            Some(Some(known)) => plain_array(known),
-            _ => self.chunk.plain_slice(slot, self.range),
+            Some(Some(known)) if !has_keys => texts.array(known),
+            _ => self.chunk.emitted_slice(slot, self.range, texts),
         }
     }
 
@@ -360,8 +364,7 @@ impl Stream for ScanStream {
 
 impl RecordBatchStream for ScanStream {
     fn schema(&self) -> SchemaRef {
-        let spec = &self.queue.spec;
-        Arc::clone(spec.plain_schema.as_ref().unwrap_or(&spec.schema))
+        Arc::clone(&self.queue.spec.emitted_schema)
     }
 }
 

@@ -177,7 +177,7 @@ async fn a_query_has_the_order_of_its_own_order_by() {
 }
 
 #[tokio::test]
-async fn plain_texts_come_from_scans_and_are_the_same() {
+async fn texts_of_other_forms_come_from_scans_and_are_the_same() {
     let server = Server::new();
     let text = "CASE WHEN value % 10 > 0 THEN 'text ' || (value % 9) END";
     server
@@ -203,9 +203,11 @@ async fn plain_texts_come_from_scans_and_are_the_same() {
             (rows, has_views)
         };
         let (views, _) = rows(Texts::Views).await;
-        let (plain, has_views) = rows(Texts::PlainFromScans).await;
-        assert_eq!(plain, views, "{sql}");
-        // What one execution wants changes no other.
-        assert!(!is_scan || !has_views && rows(Texts::Views).await.1, "{sql}");
+        for texts in [Texts::PlainFromScans, Texts::KeysFromScans] {
+            let (found, has_views) = rows(texts).await;
+            assert_eq!(found, views, "{sql} as {texts:?}");
+            // What one execution wants changes no other.
+            assert!(!is_scan || !has_views && rows(Texts::Views).await.1, "{sql} as {texts:?}");
+        }
     }
 }

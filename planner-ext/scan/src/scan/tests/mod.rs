@@ -1,22 +1,22 @@
 //! Tests of the scan against DataFusion's `MemTable`: the rows are the same, on whichever tiers the segments lie.
 //!
 //! - `behaviour`: the segments that a scan reads, its metrics and its plans
+//! - `emitted_texts`: texts as plain arrays and as keys
 //! - `filters`: membership filters
 //! - `heat`: access counters and expected reads
 //! - `levels`: levels of operators
 //! - `oracle`: random tables and queries
-//! - `plain_texts`: texts as plain arrays
 //! - `shares`: what a statement reads ahead while another one reads
 //! - `statistics`: statistics for the planner
 #![allow(clippy::disallowed_methods, reason = "tests wait for real threads")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod behaviour;
+mod emitted_texts;
 mod filters;
 mod heat;
 mod levels;
 mod oracle;
-mod plain_texts;
 mod shares;
 mod statistics;
 
