@@ -20,6 +20,7 @@
 //! - [`guard`]: authorisation of requests
 //! - [`health`]: liveness, readiness, status
 //! - [`heatmap`]: heat map of a table
+//! - [`history`]: the last hours, as points of lines
 //! - [`io`]: reads of the SSD tier by class
 //! - [`maintenance`]: check, backup, disk usage
 //! - [`metrics`]: Prometheus text
@@ -49,6 +50,7 @@ mod explain;
 mod guard;
 mod health;
 mod heatmap;
+mod history;
 mod io;
 mod maintenance;
 mod metrics;

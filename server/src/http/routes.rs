@@ -15,8 +15,8 @@ use super::problem::Problem;
 use super::rights::{MONITOR, Need, RouteRights, Routes};
 use super::state::AppState;
 use super::{
-    advisor, calibration, cockpit, control, epochs, explain, guard, health, heatmap, io, maintenance, metrics, moves,
-    openapi, orders, placement, queries, sql, tables, tasks, tiers,
+    advisor, calibration, cockpit, control, epochs, explain, guard, health, heatmap, history, io, maintenance, metrics,
+    moves, openapi, orders, placement, queries, sql, tables, tasks, tiers,
 };
 
 /// Bytes of the largest request body that is read.
@@ -56,6 +56,7 @@ pub(super) fn documented() -> Routes {
         .with(watching, routes!(explain::query))
         .with(MONITOR, routes!(calibration::show, calibration::measure))
         .with(MONITOR, routes!(io::show))
+        .with(MONITOR, routes!(history::show))
         .with(MONITOR, routes!(advisor::advise))
         .with(steering, routes!(control::show, control::change))
         .with(steering, routes!(orders::roll_back))
