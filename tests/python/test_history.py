@@ -20,7 +20,8 @@ def history(server, parameters=""):
 
 def test_a_server_begins_with_a_sample_of_its_tiers(server):
     # The first sample is taken when the server starts to serve.
-    found = eventually(lambda: (found := history(server))["points"] and found)
+    eventually(lambda: history(server)["points"])
+    found = history(server)
     assert found["interval_us"] == 15_000_000 and found["most_samples"] == 1_440
     first = found["points"][0]
     assert abs(first["unix_us"] / 1e6 - time.time()) < 120

@@ -20,7 +20,7 @@ use terrace_tier_store::table::Chunk;
 use super::counted_segments::CountedSegments;
 use super::queue::ScanQueue;
 use super::source::ScanSource;
-use super::tally::ScanTally;
+use super::tally::{ChunkCounts, ScanTally};
 use crate::pause::Pause;
 
 /// Most tallies that are kept of one statement; a recursive statement may execute any number of scans.
@@ -150,6 +150,16 @@ impl StatementScans {
                     None => _ = sums.insert(tier.to_owned(), bytes),
                 }
             }
+        }
+        sums
+    }
+
+    /// Chunks of the scanned tables, and those of them that were excluded so far.
+    pub fn chunks(&self) -> ChunkCounts {
+        let mut sums = ChunkCounts::default();
+        for counts in self.tallies.lock().iter().map(|tally| tally.chunks()) {
+            sums.chunks += counts.chunks;
+            sums.pruned += counts.pruned;
         }
         sums
     }
