@@ -5,7 +5,7 @@
 //! segments) run on the blocking pool, so the network threads stay free. Statements run on the engine's own threads.
 //!
 //! ```text
-//!   /  /cockpit.{css,js}  cockpit                      /api/v1/...        admin API (JSON, problem+json)
+//!   /  /cockpit...        cockpit                      /api/v1/...        admin API (JSON, problem+json)
 //!   /healthz  /readyz     for supervisors              /api/v1/openapi.json
 //!   /metrics  /metrics/segments                        Prometheus text format
 //! ```

@@ -34,6 +34,7 @@ pub(super) fn documented() -> Routes {
         .with(login, routes!(cockpit::page))
         .with(login, routes!(cockpit::style))
         .with(login, routes!(cockpit::script))
+        .with(login, routes!(cockpit::module))
         .with(open, routes!(health::alive))
         .with(open, routes!(health::ready))
         .with(MONITOR, routes!(metrics::all))

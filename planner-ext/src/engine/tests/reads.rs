@@ -31,7 +31,8 @@ async fn waits_for_reads_have_the_class_of_the_read_that_ended_them() {
     assert_eq!(server.rows(&waits(point)).await, ["true|false|0|true"]);
     let chunks = |sql: &str| {
         format!(
-            "SELECT chunks >= 20, pruned_chunks = 0, pruned_chunks < chunks, tier_bytes LIKE '%ssd=%' FROM system.queries WHERE sql = '{sql}'"
+            "SELECT chunks > 10, pruned_chunks = 0, pruned_chunks < chunks, tier_bytes LIKE '%ssd=%' FROM system.queries \
+             WHERE sql = '{sql}'"
         )
     };
     assert_eq!(server.rows(&chunks(scan)).await, ["true|true|true|true"]);
