@@ -113,6 +113,12 @@ impl Miner {
         self.state.lock().proposals.all().to_vec()
     }
 
+    /// Rejects an open proposal: its view is neither proposed again nor made by the server.
+    pub fn reject(&self, view: &TableName) {
+        let now_us = self.log.now_us();
+        self.state.lock().proposals.reject(view, now_us);
+    }
+
     /// Notes that an action was carried out.
     pub fn done(&self, action: &Action) {
         let known = &mut *self.state.lock();

@@ -132,7 +132,7 @@ async function accept(p) {
 }
 async function reject(p) {
   const sentences = [`The hot view for ${p.predicate} is not proposed any more.`, "Nothing moves. CREATE HOT VIEW can still make it."];
-  if (await ask("Reject the proposal?", sentences, "Reject")) act($("viewsaid"), "the proposal is rejected", () => runSql(`DROP HOT VIEW PROPOSAL ${viewName(p.view_name)}`), refreshViews);
+  if (await ask("Reject the proposal?", sentences, "Reject")) act($("viewsaid"), "the proposal is rejected", () => runSql(`REJECT HOT VIEW PROPOSAL ${viewName(p.view_name)}`), refreshViews);
 }
 async function dropView(name) {
   const sentences = [`The hot view ${name} goes; the rows of the table stay as they are.`, "Queries that asked for its rows only read the other chunks, too, where bounds do not exclude them."];
