@@ -244,6 +244,22 @@ test("moves are found by what they are about", async () => {
   await page.fill("#movetext", "");
 });
 
+test("placement is frozen by a click, and asks before it moves again", async () => {
+  await visit(page, "#", "#tiers .tier");
+  await page.getByRole("button", { name: "freeze placement", exact: true }).click();
+  await page.locator("#control").filter({ hasText: /Placement is frozen since .*: no segment moves/ }).waitFor();
+  assert.equal((await server.api("placement")).frozen, true);
+  assert.deepEqual(await violations(page), []);
+  await page.getByRole("button", { name: "unfreeze placement" }).click();
+  await page.click("#asknot");
+  assert.equal((await server.api("placement")).frozen, true);
+  await page.getByRole("button", { name: "unfreeze placement" }).click();
+  await page.click("#askgo");
+  await page.getByRole("button", { name: "freeze placement", exact: true }).waitFor();
+  assert.equal(await page.locator("#control").isVisible(), false);
+  assert.equal((await server.api("placement")).frozen, false);
+});
+
 test("the last hours are lines with words, and keys move through them", { timeout: 60000 }, async () => {
   await visit(page, "#", "#tiers .tier");
   const chart = page.locator('.lines[data-key="tier-dram"] > svg');

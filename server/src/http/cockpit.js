@@ -6,7 +6,7 @@ import { drawTiers, know, tiers } from "./cockpit/tiers.mjs";
 import { drawLines } from "./cockpit/lines.mjs";
 import { drawQueries, listenToStatement, openStatement, refreshStatement } from "./cockpit/statements.mjs";
 import { drawIo } from "./cockpit/disk.mjs";
-import { drawEpoch, listenToEpochs } from "./cockpit/epochs.mjs";
+import { drawControl, drawEpoch, listenToEpochs } from "./cockpit/epochs.mjs";
 import { advise, listenToAdvisor, redrawAdvice } from "./cockpit/advisor.mjs";
 import { listenToMoves, refreshMoves } from "./cockpit/moves.mjs";
 import { listenToTables, openTable, refreshTable, refreshTables } from "./cockpit/tables.mjs";
@@ -29,8 +29,8 @@ async function refreshLines() {
   drawLines($("lines"), points.length > 1 ? points : []);
 }
 async function refreshOverview() {
-  const [all, queries, epochs, io] = await Promise.all(["tiers", "queries?limit=15", "epochs?limit=1", "io"].map(api));
-  drawTiers(all.items, refresh); drawQueries(queries, refresh); drawEpoch(epochs.items[0]); drawIo(io);
+  const [all, queries, epochs, io, placement] = await Promise.all(["tiers", "queries?limit=15", "epochs?limit=1", "io", "placement"].map(api));
+  drawTiers(all.items, refresh); drawQueries(queries, refresh); drawEpoch(epochs.items[0]); drawControl(placement); drawIo(io);
   await refreshLines();
 }
 /* The pages: the place of each, its heading, what it does when it opens, what it asks the server for, and how often. */
