@@ -230,7 +230,7 @@ test("the slider says what another budget would bring, and sets it", async () =>
 });
 
 test("moves are found by what they are about", async () => {
-  await server.sql("ALTER TABLE orders PIN (o_comment) TO TIER nvm");
+  await server.sql("ALTER TABLE orders PIN COLUMNS (o_comment) TO nvm");
   for (let moves = []; !moves.some((m) => m.column === "o_comment" && m.to === "nvm"); await page.waitForTimeout(100)) moves = (await server.api("moves")).items;
   await visit(page, "#moves", "#movelist tr");
   await page.fill("#movetext", "o_comment");

@@ -23,10 +23,10 @@ export function charts(points) {
     ...names.map(ofTier),
     chart("statements", "Statements", count, [["running", over(p => p.running)], ["queued", over(p => p.queued), "var(--bad)"]]),
     chart("ended", "Statements that ended, per second", number, [["done", over(p => perSecond(p, p.done))], ["failed or cancelled", over(p => perSecond(p, p.failed + p.cancelled)), "var(--bad)"]]),
-    chart("times", "Time of queries", time, [["p50", over(p => p.p50_us)], ["p99", over(p => p.p99_us), "var(--bad)"]], true),
+    chart("times", "Time of queries", time, [["p50", over(p => p.p50_us)], ["p99", over(p => p.p99_us), "var(--ink)"]], true),
     chart("moved", "Moved between tiers", rate, [["moved", over(p => perSecond(p, p.moved_bytes))]]),
-    chart("disk", "Disk", rate, [["read", over(p => perSecond(p, p.read_bytes))], ["written", over(p => perSecond(p, p.written_bytes)), "var(--bad)"]]),
-    chart("memory", "Memory", bytes, [["process", over(p => p.resident_bytes)], ["statements", over(p => p.query_memory_bytes), "var(--bad)"]]),
+    chart("disk", "Disk", rate, [["read", over(p => perSecond(p, p.read_bytes))], ["written", over(p => perSecond(p, p.written_bytes)), "var(--ink)"]]),
+    chart("memory", "Memory", bytes, [["process", over(p => p.resident_bytes)], ["statements", over(p => p.query_memory_bytes), "var(--ink)"]]),
   ];
 }
 const present = values => values.filter(value => value !== null && value !== undefined);

@@ -5,7 +5,8 @@ import { ago, bytes, count, short } from "./units.mjs";
 import { markOf, tile, tiers } from "./tiers.mjs";
 
 const PAGE = 200;
-const log = { items: [], epoch: undefined, hasMore: false, isLoading: false };
+const AGAIN_MS = 20000;
+const log = { items: [], epoch: undefined, at: 0, hasMore: false, isLoading: false };
 const placed = (tier, form, isSame) => isSame && form ? `${tier} ${form}` : tier;
 export const route = m => {
   const isSame = m.from === m.to, from = placed(m.from, m.from_form, isSame), to = placed(m.to, m.to_form, isSame);
@@ -19,12 +20,13 @@ export function filtered(moves, { text, tier, status }) {
   return moves.filter(m => (!tier || m.from === tier || m.to === tier) && (!status || m.status === status)
     && (!low || `${m.table}.${m.column} #${m.chunk} ${m.reason} ${m.why ?? ""}`.toLowerCase().includes(low)));
 }
-/* Asks for the newest moves where an epoch has run since. */
+/* Asks for the newest moves where an epoch has run since, and now and then: segments also move between epochs. */
 export async function refreshMoves(epoch) {
   const newest = epoch?.id ?? 0;
-  if (log.epoch !== newest) {
+  const hasOlder = log.items.length > PAGE, isDue = !hasOlder && Date.now() - log.at > AGAIN_MS;
+  if (log.epoch !== newest || isDue) {
     const page = await call(`/api/v1/moves?limit=${PAGE}`);
-    Object.assign(log, { items: page.items, hasMore: page.more, epoch: newest });
+    Object.assign(log, { items: page.items, hasMore: page.more, epoch: newest, at: Date.now() });
   }
   drawMoves();
 }
