@@ -48,7 +48,9 @@ async function run(parts, before = "") {
     ended++;
   }
   state.running = null;
+  const isLost = document.activeElement === $("sqlcancel"); // a button that goes takes the focus with it
   $("sqlrun").ariaDisabled = $("sqlexplain").ariaDisabled = $("sqlanalyze").ariaDisabled = null; $("sqlcancel").hidden = true;
+  if (isLost) $("sqlrun").focus();
   tell($("sqlsaid"), isGood ? `${ended} of ${parts.length} ran in ${time((performance.now() - started) * 1e3)}` : running.isCancelled ? "cancelled" : `statement ${ended + 1} failed`, !isGood);
   drawPast();
 }
