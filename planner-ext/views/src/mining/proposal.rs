@@ -178,8 +178,8 @@ impl Proposals {
         self.all.iter().map(|p| (p.view.clone(), p.state, p.changed_at_us)).collect()
     }
 
-    /// Updates the proposals for a table by the views that an epoch found, without those that a user rejected. `new_name` gives a new view its name,
-    /// `patience` is the number of consecutive epochs in which a proposal may be missing.
+    /// Updates the proposals for a table by the views that an epoch found, without those that a user rejected. `new_name`
+    /// gives a new view its name, `patience` is the number of consecutive epochs in which a proposal may be missing.
     pub(super) fn epoch(
         &mut self,
         table: &TableSummary<'_>,
