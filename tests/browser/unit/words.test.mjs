@@ -69,6 +69,8 @@ test("rows become files with all of their values", () => {
   const rows = [[1, 'say "x"', null], ["", "two\nlines", { k: [1] }]];
   assert.equal(toCsv({ columns, rows }), 'a,b,a\n1,"say ""x""",\n"","two\nlines","{""k"":[1]}"\n');
   assert.deepEqual(JSON.parse(toJson({ columns, rows })), [{ a: 1, b: 'say "x"', a_2: null }, { a: "", b: "two\nlines", a_2: { k: [1] } }]);
+  const alike = ["a", "a", "a_2", "a"].map((name) => ({ name }));
+  assert.deepEqual(JSON.parse(toJson({ columns: alike, rows: [[1, 2, 3, 4]] })), [{ a: 1, a_2: 2, a_2_2: 3, a_3: 4 }]);
 });
 
 /** A storage in memory. */
@@ -78,9 +80,10 @@ test("statements are kept once, the last one first, and those with secrets are n
   const past = new Past(storage());
   for (const sql of ["select 1", "select 2", "select 1"]) assert.equal(past.add(sql), true);
   assert.deepEqual(past.list(), ["select 1", "select 2"]);
-  const secrets = ["CREATE USER ann PASSWORD 'x'", "CREATE TOKEN ci", "OPTIONS ('aws.secret_access_key' 'x')", "select 'Bearer abc'"];
+  const secrets = ["CREATE USER ann PASSWORD 'x'", "CREATE TOKEN ci", "OPTIONS ('aws.secret_access_key' 'x')", "select 'Bearer abc'",
+    "LOCATION 'https://ann:geheim@host/x'", "LOCATION 'https://host/x?sv=1&sig=abc'", "LOCATION 'https://host/x?X-Amz-Signature=abc'", "OPTIONS (apikey 'x')"];
   for (const sql of secrets) assert.equal(past.add(sql), false, sql);
-  assert.equal(mayKeep("SELECT l_orderkey, PRIMARY FROM keys"), true);
+  for (const sql of ["SELECT l_orderkey, PRIMARY FROM keys", "COPY t FROM 's3://bucket/a@b.csv'", "SELECT 'http://host:80/x', 'ann@host'"]) assert.equal(mayKeep(sql), true, sql);
   assert.equal(mayKeep("x".repeat(1e6)), false);
   assert.equal(past.list().length, 2);
   for (let i = 0; i < 150; i++) past.add(`select ${i}`);

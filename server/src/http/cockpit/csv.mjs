@@ -9,7 +9,12 @@ const field = value => {
 export const toCsv = answer => [answer.columns.map(column => column.name), ...answer.rows].map(row => row.map(field).join(",") + "\n").join("");
 /* A list of objects; a name that comes twice gets a number. */
 export function toJson(answer) {
-  const seen = new Map();
-  const names = answer.columns.map(({ name }) => { seen.set(name, (seen.get(name) ?? 0) + 1); return seen.get(name) > 1 ? `${name}_${seen.get(name)}` : name; });
+  const taken = new Set();
+  const names = answer.columns.map(({ name }) => {
+    let own = name;
+    for (let i = 2; taken.has(own); i++) own = `${name}_${i}`;
+    taken.add(own);
+    return own;
+  });
   return JSON.stringify(answer.rows.map(row => Object.fromEntries(names.map((name, i) => [name, row[i]]))), null, 1) + "\n";
 }

@@ -10,6 +10,7 @@ import { drawPlan, isPlan } from "./plan.mjs";
 import { KEYWORDS } from "./keywords.mjs";
 
 const MOST_CELLS = 50000;
+const MOST_LETTERS = 2000; // of a cell; files have all of them
 const past = new Past(browserStorage("localStorage")), drafts = browserStorage("sessionStorage");
 const state = { names: null, isFetching: false, running: null, offer: null };
 
@@ -21,7 +22,10 @@ export function openEditor() {
   drawPast();
   $("sqltext").focus();
 }
-const keepDraft = () => { const text = $("sqltext").value; mayKeep(text) ? drafts.setItem("terrace.draft", text) : drafts.removeItem("terrace.draft"); };
+function keepDraft() {
+  const text = $("sqltext").value;
+  try { mayKeep(text) ? drafts.setItem("terrace.draft", text) : drafts.removeItem("terrace.draft"); } catch { /* the storage is full */ }
+}
 
 /* What is to run: the selection, the statement at the cursor, or all of them. */
 function wanted(isAll) {
@@ -103,8 +107,9 @@ async function downloadAll(from, sql, said) {
 function grid(answer, index) {
   const isNumber = column => /^(U?Int|Float|Decimal)/.test(column.arrow_type);
   const shown = answer.rows.slice(0, Math.max(10, Math.floor(MOST_CELLS / answer.columns.length)));
+  const inShort = text => text.length > MOST_LETTERS ? text.slice(0, MOST_LETTERS) + " …" : text;
   const cell = (value, column) => value === null ? el("td", { className: "nil", textContent: "null" })
-    : el("td", { className: isNumber(column) ? "n" : "", textContent: typeof value === "object" ? JSON.stringify(value) : String(value) });
+    : el("td", { className: isNumber(column) ? "n" : "", textContent: inShort(typeof value === "object" ? JSON.stringify(value) : String(value)) });
   const table = el("table", { className: "list grid" }, el("caption", { className: "sr", textContent: `Rows of result ${index}` }),
     el("thead", {}, el("tr", {}, ...answer.columns.map(column => el("th", { scope: "col", className: isNumber(column) ? "n" : "", textContent: column.name, title: column.type })))),
     el("tbody", {}, ...shown.map(row => el("tr", {}, ...row.map((value, i) => cell(value, answer.columns[i]))))));

@@ -3,14 +3,16 @@
 const KEY = "terrace.statements";
 const MOST = 100;
 const MOST_LETTERS = 20000;
-const SECRET = /password|secret|access_key|account_key|credential|bearer|\btoken\b|sas_/i;
+/* Words before a secret, an address with a password, a signed address. */
+const SECRET = /passw|secret|(access|account|api|private)_?key|credential|bearer|\btoken\b|sas_|signature|[?&]sig=|:\/\/[^\s/'"@]*:[^\s/'"@]*@/i;
 
 /* Whether a statement may be kept: it has no password, key or token. */
 export const mayKeep = sql => !SECRET.test(sql) && sql.length <= MOST_LETTERS;
 
 /* A storage of the browser; one that keeps nothing where the user forbids it. */
 export function browserStorage(name) {
-  try { return window[name]; } catch { return { getItem: () => null, setItem() {}, removeItem() {} }; }
+  const none = { getItem: () => null, setItem() {}, removeItem() {} };
+  try { return window[name] ?? none; } catch { return none; }
 }
 
 /* The kept statements in a storage such as localStorage. */

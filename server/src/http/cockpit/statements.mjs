@@ -99,6 +99,7 @@ async function explain(sql) {
   try {
     const answer = await runSql("EXPLAIN " + sql);
     if (page.id !== id) return;
+    if (answer.error) throw new Error(answer.error.detail);
     $("splantree").replaceChildren(drawPlan(answer.rows));
     tell($("ssaid"), "");
   } catch (error) { if (page.id === id) tell($("ssaid"), error.message, true); }

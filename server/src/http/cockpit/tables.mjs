@@ -6,7 +6,8 @@ import { tierBars, tile, tiers } from "./tiers.mjs";
 import { choose, columnsOf, drawHeat, forgetHeat, listenToHeat } from "./heatmap.mjs";
 import { quoted } from "./complete.mjs";
 
-const state = { tables: [], name: "", map: null, order: null, views: null };
+const LIST_MS = 10000; // the list adds up all segments, so the page of a table asks for it less often
+const state = { tables: [], listedAt: 0, name: "", map: null, order: null };
 const path = () => `/api/v1/tables/${encodeURIComponent(state.name)}`;
 
 /* The tables whose names have a text, in an order. */
@@ -15,8 +16,12 @@ export function chooseTables(tables, search, order) {
   const by = { large: (a, b) => b.bytes - a.bytes || a.name.localeCompare(b.name), rows: (a, b) => b.rows - a.rows || a.name.localeCompare(b.name), name: (a, b) => a.name.localeCompare(b.name) };
   return found.sort(by[order] ?? by.name);
 }
+async function listTables() {
+  const { items } = await call("/api/v1/tables?limit=10000");
+  Object.assign(state, { tables: items, listedAt: Date.now() });
+}
 export async function refreshTables() {
-  state.tables = (await call("/api/v1/tables?limit=10000")).items;
+  await listTables();
   drawTables();
 }
 function drawTables() {
@@ -32,7 +37,7 @@ function drawTables() {
 
 /* Begins the page of a table. */
 export function openTable(name) {
-  Object.assign(state, { name, map: null, order: null, views: null });
+  Object.assign(state, { name, map: null, order: null, listedAt: 0 });
   forgetHeat();
   for (const list of ["columns", "rules", "views", "proposals"]) $(list).replaceChildren();
   $("tablebody").hidden = true; $("tablemissing").hidden = true;
@@ -44,15 +49,16 @@ export function openTable(name) {
 export async function refreshTable() {
   const name = state.name, width = Math.max(24, Math.min(128, Math.floor(($("page-table").clientWidth - 180) / 9)));
   let found;
-  try { found = await Promise.all([call(`${path()}/heatmap?width=${width}`), call(`${path()}/placement-rules?limit=1000`), call("/api/v1/tables?limit=10000")]); } catch (error) {
+  const isDue = Date.now() - state.listedAt > LIST_MS;
+  try { found = await Promise.all([call(`${path()}/heatmap?width=${width}`), call(`${path()}/placement-rules?limit=1000`), isDue && listTables()]); } catch (error) {
     if (error.status !== 404) throw error;
     $("tablebody").hidden = true; $("tablemissing").hidden = false;
     return set($("tablemissing"), `There is no table ${short(name)}; it may have been dropped or renamed.`);
   }
   if (name !== state.name) return;
-  const [map, rules, all] = found;
+  const [map, rules] = found;
   $("tablebody").hidden = false; $("tablemissing").hidden = true;
-  drawTable(all.items.find(t => t.name === map.table), map);
+  drawTable(state.tables.find(t => t.name === map.table), map);
   drawRules(rules.items);
 }
 function drawTable(table, map) {
@@ -114,6 +120,7 @@ async function refreshViews() {
   } catch (error) { if (name === state.name) tell($("viewsaid"), error.message, true); }
 }
 function drawViews(views, proposals) {
+  const made = new Set(views.map(v => v.view_name)); // the next epoch of mining notes that a proposal was accepted
   $("noviews").hidden = views.length > 0; $("noproposals").hidden = proposals.length > 0;
   $("views").closest(".scroll").hidden = views.length === 0; $("proposals").closest(".scroll").hidden = proposals.length === 0;
   rows($("views"), views, v => v.view_name, v => [
@@ -123,7 +130,7 @@ function drawViews(views, proposals) {
   rows($("proposals"), proposals, p => p.view_name, p => [
     ["", { stamp: p.statement, nodes: () => [el("code", { textContent: oneLine(p.predicate) })] }], ["w", pill(p.state)], ["reason", p.reason],
     ["n", bytes(p.saved_bytes_per_epoch)], ["n", number(p.payback_epochs)],
-    ["n", { stamp: p.state, nodes: () => p.state === "proposed" ? [button("Accept", () => accept(p), { ariaLabel: `accept ${p.view_name}` }), " ", button("Reject", () => reject(p), { ariaLabel: `reject ${p.view_name}` })] : [] }]]);
+    ["n", { stamp: `${p.state}/${made.has(p.view_name)}`, nodes: () => p.state === "proposed" && !made.has(p.view_name) ? [button("Accept", () => accept(p), { ariaLabel: `accept ${p.view_name}` }), " ", button("Reject", () => reject(p), { ariaLabel: `reject ${p.view_name}` })] : [] }]]);
 }
 const viewName = name => `${quoted(parts(state.name)[0])}.${quoted(name)}`;
 async function accept(p) {
