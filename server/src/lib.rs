@@ -17,6 +17,7 @@
 //! - [`demo`]: `terrace demo`
 //! - [`error`]: errors of this crate
 //! - [`health`]: `terrace health`
+//! - [`history`]: the last hours of the server
 //! - [`http`]: the HTTP side of the server
 //! - [`http_client`]: the HTTP client of the command line
 //! - [`instance`]: a store with its engine
@@ -58,6 +59,7 @@ pub mod control_group;
 pub mod demo;
 pub mod error;
 pub mod health;
+pub mod history;
 pub mod http;
 pub mod http_client;
 pub mod instance;

@@ -151,6 +151,7 @@ impl Server {
         };
         let memory = self.instance.memory_use();
         let state = AppState::new(Arc::clone(self.engine()), service.metrics(), info, memory, network_figures);
+        let history = Arc::clone(state.history());
         let limits = |connections| Limits { connections, handshake: self.config.tls.handshake_timeout.0 };
         let accepted = flight.accept(
             Protocol::Http2,
@@ -185,6 +186,8 @@ impl Server {
         if let Some(oidc) = oidc {
             tasks.push(network.spawn(oidc.keep_current(self.stop.clone())));
         }
+        let memory = self.instance.memory_use();
+        tasks.push(network.spawn(history.keep_current(Arc::clone(self.engine()), memory, self.stop.clone())));
         self.tasks = tasks;
     }
 

@@ -2,7 +2,7 @@
 // data; what it says when there is nothing or something is wrong; and that it keeps to its content security policy.
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
-import { launch, open, serve, violations } from "./start.mjs";
+import { launch, open, serve, violations, visit } from "./start.mjs";
 
 let server, browser, page, problems, failed;
 // Longer than what the list shows of a statement, and it fails while it runs.
@@ -27,12 +27,21 @@ after(async () => {
 });
 
 test("an empty server says what to do, and draws no curve", async () => {
-  assert.match(await page.locator("#heatempty").innerText(), /terrace load tpch/);
-  assert.match(await page.locator("#noadvice").innerText(), /Load a table/);
   assert.match(await page.locator("#noqueries").innerText(), /terrace sql/);
-  assert.match(await page.locator("#nomoves").innerText(), /Run an epoch/);
-  assert.equal(await page.locator("#curve").isVisible(), false);
   assert.deepEqual(await violations(page), []);
+  for (const [hash, part, says] of [["#tables", "#notables", /terrace load tpch/], ["#advisor", "#noadvice", /Load a table/], ["#moves", "#nomoves", /Run an epoch/]]) {
+    await visit(page, hash, `${part}:visible`);
+    assert.match(await page.locator(part).innerText(), says);
+    assert.deepEqual(await violations(page), [], hash);
+  }
+  assert.equal(await page.locator("#curve").isVisible(), false);
+  await visit(page, "#sql", "#sqltext");
+  await page.click("#past summary");
+  assert.equal(await page.locator("#nopast").isVisible(), true);
+  assert.deepEqual(await violations(page), [], "#sql");
+  await visit(page, "#table/public.none", "#tablemissing:visible");
+  assert.match(await page.locator("#tablemissing").innerText(), /There is no table none/);
+  await overview();
 });
 
 test("a statement has a page with its text, its error and its figures in full", async () => {
@@ -53,7 +62,7 @@ test("a statement has a page with its text, its error and its figures in full", 
   assert.equal(await page.locator("#ssql").textContent(), failed.sql);
   assert.equal(await page.locator("#serrortext").textContent(), failed.error);
   const figures = await page.locator("#sfigures").innerText();
-  for (const name of ["User", "In the queue", "Read from the home tier", "Spilled", "Memory allocated"]) assert.ok(figures.includes(name), figures);
+  for (const name of ["User", "In the queue", "Chunks skipped", "Read from the home tier", "Spilled", "Memory allocated"]) assert.ok(figures.includes(name), figures);
   assert.equal(await page.locator("#overview").isVisible(), false);
   assert.deepEqual(await violations(page), []);
   await page.goBack();
@@ -67,7 +76,7 @@ test("a statement has a page with its text, its error and its figures in full", 
 });
 
 test("each letter of the heat map is one tier's, and can be read", async () => {
-  await page.locator("#heat td[data-mark]").first().waitFor();
+  await visit(page, "#table/public.lineitem", "#heat td[data-mark]");
   const cells = await page.locator("#heat td").evaluateAll((all) => [...new Set(all.map((cell) => `${cell.dataset.tier} ${cell.dataset.mark}`))]);
   const all = ["dram D", "nvm N", "ssd S"];
   assert.deepEqual(cells.filter((cell) => !all.includes(cell)), []);
@@ -95,6 +104,7 @@ test("each letter of the heat map is one tier's, and can be read", async () => {
     assert.ok(Math.min(...contrasts) >= 4.5, `${colorScheme}: ${contrasts}`);
     assert.deepEqual(await violations(page), [], colorScheme);
   }
+  await overview();
 });
 
 test("an epoch shows its moves and asks before they are made; Escape leaves all as it is", async () => {
@@ -170,15 +180,21 @@ test("a budget asks first, and a text that is no size is refused in words that s
 
 test("at 390 pixels the page does not scroll sideways, tables do, and texts keep their size", async () => {
   await page.setViewportSize({ width: 390, height: 844 });
-  await page.locator("#curve text").first().waitFor();
   assert.ok(await isNarrow());
   const list = await page.locator("#queries").evaluate((body) => {
     const place = body.closest(".scroll");
     return { inside: place.clientWidth, whole: place.scrollWidth, tallest: Math.max(...[...body.children].map((row) => row.clientHeight)) };
   });
   assert.ok(list.whole > list.inside && list.inside <= 390 && list.tallest < 160, JSON.stringify(list));
+  await visit(page, "#advisor", "#curve text");
   const scale = await page.locator("#curve").evaluate((svg) => svg.getBoundingClientRect().width / svg.viewBox.baseVal.width);
   assert.ok(scale > 0.9, `texts of the chart are drawn ${scale} times as large`);
+  for (const [hash, part] of [["#advisor", "#whatif"], ["#sql", "#sqltext"], ["#tables", "#tablelist tr"], ["#table/public.lineitem", "#heat td"], ["#moves", "#movetext"]]) {
+    await visit(page, hash, part);
+    assert.ok(await isNarrow(), hash);
+    assert.deepEqual(await violations(page), [], hash);
+  }
+  await overview();
   assert.deepEqual(await violations(page), []);
   await page.focus("#dry");
   await page.keyboard.press("Enter");
@@ -195,7 +211,7 @@ test("at 390 pixels the page does not scroll sideways, tables do, and texts keep
 });
 
 test("the page keeps to its policy, which lets nothing else run", async () => {
-  for (const path of ["/", "/cockpit.css", "/cockpit.js"]) {
+  for (const path of ["/", "/cockpit.css", "/cockpit.js", "/cockpit/units.mjs", "/cockpit/keywords.mjs"]) {
     const answer = await fetch(server.base + path);
     const policy = answer.headers.get("content-security-policy");
     assert.equal(answer.status, 200);

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
-import { launch, open, serve, terrace } from "./start.mjs";
+import { launch, open, serve, terrace, visit } from "./start.mjs";
 
 let server, browser, page, problems, foreign;
 const sql = (text) => server.sql(text);
@@ -32,20 +32,23 @@ test("every tier is shown with its budget and use", async () => {
 });
 
 test("the heat map has a cell per column and group of chunks, hot where the query read", async () => {
-  await page.selectOption("#table", "public.lineitem");
-  await page.waitForFunction(() => document.querySelector("#heat th")?.textContent === "l_orderkey");
+  await visit(page, "#table/public.lineitem", "#heat th");
   const map = await api("tables/public.lineitem/heatmap?width=64");
+  assert.equal(await page.locator("#heat th").first().textContent(), "l_orderkey");
   assert.equal(await page.locator("#heat tbody tr").count(), 16);
   assert.equal(await page.locator("#heat td").count(), 16 * map.buckets.length);
   const level = (column) => page.locator(`#heat tr:has(th:text-is("${column}")) td`).last().getAttribute("data-level");
-  assert.equal(await level("l_extendedprice"), "8");
+  assert.equal(await level("l_extendedprice"), "2", "five accesses are the second level in each table");
   assert.equal(await level("l_comment"), "0");
+  await page.selectOption("#heatscale", "relative");
+  assert.equal(await level("l_extendedprice"), "8", "and the highest on a scale that ends there");
+  await page.selectOption("#heatscale", "absolute");
   await page.locator(`#heat tr:has(th:text-is("l_discount")) td`).last().hover();
   assert.match(await page.locator("#tip").textContent(), /l_discount.*5 accesses.*(dram|nvm|ssd) /);
 });
 
 test("the advisor draws the curve it answers with, and marks the budget as it is", async () => {
-  await page.waitForSelector("#curve circle[data-budget]");
+  await visit(page, "#advisor", "#curve circle[data-budget]");
   const points = await page.locator("#curve circle[data-budget]").evaluateAll((dots) =>
     dots.map((dot) => [Number(dot.dataset.budget), Number(dot.dataset.height), Number(dot.getAttribute("cx")), Number(dot.getAttribute("cy"))]));
   const advice = await api("advisor?points=21");
@@ -61,6 +64,7 @@ test("the advisor draws the curve it answers with, and marks the budget as it is
 });
 
 test("a budget changed on the page is changed in the server, and the epoch obeys it", async () => {
+  await visit(page, "#", "#tiers .tier");
   await sql("FREEZE PLACEMENT"); // what is too much for a lower budget would leave at once
   const card = page.locator('.tier[data-name="dram"]');
   await card.locator("input").fill("nonsense");
@@ -70,7 +74,9 @@ test("a budget changed on the page is changed in the server, and the epoch obeys
   await card.getByRole("button", { name: "set the budget of dram" }).click();
   await page.click("#askgo");
   await card.locator(".said").filter({ hasText: "now 4.00 MiB" }).waitFor();
+  await visit(page, "#advisor", "#curve .mark");
   await page.locator("#curve .mark").filter({ hasText: "now 4.00 MiB" }).waitFor({ state: "attached" });
+  await visit(page, "#", "#tiers .tier");
   const dram = async () => (await api("tiers")).items.find((t) => t.name === "dram");
   assert.equal((await dram()).budget_bytes, 4 << 20);
   assert.match(await (await terrace("sql", "--url", server.url, "--format", "csv",
@@ -88,14 +94,15 @@ test("a budget changed on the page is changed in the server, and the epoch obeys
   await page.locator("#epochsaid").filter({ hasText: /epoch \d+: [\d,]+ moves/ }).waitFor();
   const after = await dram();
   assert.ok(after.used_bytes <= 4 << 20 && after.used_bytes > 0, `dram holds ${after.used_bytes} bytes`);
-  await page.waitForSelector("#moves tr");
+  await visit(page, "#moves", "#movelist tr");
   const newest = (await api("moves")).items[0];
-  const row = page.locator("#moves tr").first();
+  const row = page.locator("#movelist tr").first();
   assert.match(await row.textContent(), new RegExp(`${newest.column} #${newest.chunk}`));
   assert.ok(newest.reason.length > 10 && (await row.textContent()).includes(newest.reason), newest.reason);
 });
 
 test("a tier is drained on the page and resumed", async () => {
+  await visit(page, "#", "#tiers .tier");
   const card = page.locator('.tier[data-name="nvm"]');
   const state = async () => (await api("tiers")).items.find((tier) => tier.name === "nvm").state;
   assert.equal(await state(), "active");
@@ -133,14 +140,22 @@ test("a running query is seen and can be cancelled", { timeout: 60000 }, async (
 });
 
 test("keys move through the map, dark and narrow pages work, nothing foreign is loaded, no error is logged", async () => {
+  await visit(page, "#table/public.lineitem", "#heat td");
   await page.locator("#heat td").first().focus();
   await page.keyboard.press("ArrowDown");
   assert.match(await page.evaluate(() => document.activeElement.getAttribute("aria-label")), /^l_partkey/);
-  if (process.env.SCREENSHOT_DIR) await page.screenshot({ path: join(process.env.SCREENSHOT_DIR, "cockpit-light.png"), fullPage: true, caret: "initial" });
-  await page.emulateMedia({ colorScheme: "dark" });
-  if (process.env.SCREENSHOT_DIR) await page.screenshot({ path: join(process.env.SCREENSHOT_DIR, "cockpit-dark.png"), fullPage: true, caret: "initial" });
+  for (const colorScheme of ["light", "dark"]) {
+    await page.emulateMedia({ colorScheme });
+    for (const [name, hash, part] of [["overview", "#", "#tiers .tier"], ["table", "#table/public.lineitem", "#heat td"], ["advisor", "#advisor", "#curve circle"], ["moves", "#moves", "#movelist tr"]]) {
+      await visit(page, hash, part);
+      if (process.env.SCREENSHOT_DIR) await page.screenshot({ path: join(process.env.SCREENSHOT_DIR, `cockpit-${name}-${colorScheme}.png`), fullPage: true, caret: "initial" });
+    }
+  }
   await page.setViewportSize({ width: 420, height: 800 });
-  assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), "no sideways scrolling on a phone");
+  for (const hash of ["#", "#sql", "#tables", "#table/public.lineitem", "#advisor", "#moves"]) {
+    await visit(page, hash, "main h2:visible");
+    assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), `no sideways scrolling on a phone: ${hash}`);
+  }
   assert.deepEqual(foreign, []);
   assert.deepEqual(problems, []);
 });

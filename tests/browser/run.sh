@@ -18,5 +18,7 @@ if ! cmp -s "$here/package-lock.json" "$modules/package-lock.json" || [ ! -d "$m
     (cd "$modules" && npm ci --no-audit --no-fund --loglevel=error)
 fi
 export NODE_MODULES="$modules/"
+# The code of the page that needs none.
+node --test "$here"/unit/*.test.mjs
 # One after the other: each has a server and a browser.
-exec timeout 420 node --test --test-concurrency=1 "$here/cockpit.test.mjs" "$here/access.test.mjs"
+exec timeout 600 node --test --test-concurrency=1 "$here/cockpit.test.mjs" "$here/access.test.mjs" "$here/work.test.mjs"

@@ -50,7 +50,7 @@ export async function open(browser, base, options = {}) {
   const problems = [], foreign = [];
   page.on("pageerror", (error) => problems.push(error.message));
   page.on("console", (message) => message.type() === "error" && problems.push(message.text()));
-  page.on("request", (request) => request.url().startsWith(base) || request.url().startsWith("data:") || foreign.push(request.url()));
+  page.on("request", (request) => [base, "data:", `blob:${base}`].some((own) => request.url().startsWith(own)) || foreign.push(request.url()));
   await page.addInitScript(() => {
     window.violations = [];
     addEventListener("securitypolicyviolation", (event) => window.violations.push(`${event.effectiveDirective}: ${event.blockedURI}`));
@@ -58,6 +58,12 @@ export async function open(browser, base, options = {}) {
   await page.goto(base);
   await page.locator("#live:text('live')").waitFor();
   return { page, problems, foreign };
+}
+
+/** Goes to a page of the cockpit, such as #tables, and waits for a part of it. */
+export async function visit(page, hash, part) {
+  await page.evaluate((to) => { location.hash = to; }, hash);
+  await page.locator(part).first().waitFor();
 }
 
 /** What axe finds on the page as it is: the serious and critical violations of its rules. */

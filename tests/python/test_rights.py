@@ -143,7 +143,7 @@ def test_requests_over_http_need_their_rights(server):
     post = (*login, "-X", "POST", *JSON, "-d", "{}")
     assert curl(server, "/healthz")[0] == 200 and curl(server, "/metrics")[0] == 401
     assert curl(server, "/", *login)[0] == 200 and curl(server, "/api/v1/openapi.json", *login)[0] == 200
-    for path in ("/metrics", "/metrics/segments", "/api/v1/tables", "/api/v1/queries", "/api/v1/tables/shop.orders/heatmap"):
+    for path in ("/metrics", "/metrics/segments", "/api/v1/tables", "/api/v1/queries", "/api/v1/history", "/api/v1/tables/shop.orders/heatmap"):
         code, text = curl(server, path, *login)
         assert code == 403 and "MONITOR ON SERVER" in text, (path, text)
     run(server, "GRANT MONITOR ON SERVER TO bob", *ROOT)

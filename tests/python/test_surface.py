@@ -30,6 +30,7 @@ def both(measured):
 def template(path):
     """The path as the document has it."""
     named = re.sub("/(tables|tiers)/[a-z_]+", r"/\1/{name}", path.split("?")[0])
+    named = re.sub("/cockpit/[a-z.]+", "/cockpit/{module}", named)
     return re.sub("/queries/({query}|none)", "/queries/{id}", named)
 
 

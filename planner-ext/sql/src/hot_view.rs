@@ -1,5 +1,5 @@
-//! Statements on hot views: CREATE, DROP and ALTER HOT VIEW, and EXPLAIN HOT VIEWS, which lists the views that a query
-//! could use.
+//! Statements on hot views: CREATE, DROP and ALTER HOT VIEW, REJECT HOT VIEW PROPOSAL, and EXPLAIN HOT VIEWS, which lists
+//! the views that a query could use.
 //!
 //! ```text
 //!   CREATE [OR REPLACE] HOT VIEW [IF NOT EXISTS] name AS SELECT a, b FROM t WHERE predicate [WITH (refresh = '1 hour', budget = '1GiB')]
@@ -8,6 +8,7 @@
 //!   ALTER HOT VIEW [IF EXISTS] name SET (refresh = '1 hour', budget = '1GiB' | 'none')
 //!   SHOW HOT VIEWS
 //!   SHOW HOT VIEW PROPOSALS
+//!   REJECT HOT VIEW PROPOSAL name, ...
 //!   EXPLAIN HOT VIEWS query
 //!   EXPLAIN CREATE HOT VIEW .. | EXPLAIN ALTER HOT VIEW .. REFRESH
 //! ```
@@ -64,6 +65,11 @@ pub enum HotViewCommand {
         /// The options to set.
         options: ViewOptions,
     },
+    /// REJECT HOT VIEW PROPOSAL.
+    Reject {
+        /// The proposed views.
+        names: Vec<NameParts>,
+    },
 }
 
 /// A parsed CREATE HOT VIEW.
@@ -89,13 +95,14 @@ pub struct CreateHotView {
 
 /// Whether a statement is one of this file; `tokens` holds no white space.
 pub(crate) fn is_hot_view(tokens: &[&Token]) -> bool {
-    const FIRST_WORDS: [&[&str]; 10] = [
+    const FIRST_WORDS: [&[&str]; 11] = [
         &["create", "hot", "view"],
         &["create", "or", "replace", "hot", "view"],
         &["drop", "hot", "view"],
         &["alter", "hot", "view"],
         &["show", "hot", "views"],
         &["show", "hot", "view", "proposals"],
+        &["reject", "hot", "view", "proposal"],
         &["explain", "hot", "views"],
         &["explain", "alter", "hot", "view"],
         &["explain", "create", "hot", "view"],
@@ -128,6 +135,7 @@ pub(crate) fn parse(tokens: Vec<TokenWithSpan>, sql: &str) -> Result<Command> {
     let command = match () {
         () if take_word(&mut parser, "create") => create(&mut parser, sql).map_err(syntax_error)??,
         () if take_word(&mut parser, "drop") => drop_views(&mut parser).map_err(syntax_error)??,
+        () if take_word(&mut parser, "reject") => reject(&mut parser).map_err(syntax_error)??,
         () => alter(&mut parser).map_err(syntax_error)??,
     };
     expect_end(&mut parser).map_err(syntax_error)?;
@@ -254,6 +262,14 @@ fn drop_views(parser: &mut Parser<'_>) -> Result<Result<HotViewCommand>, ParserE
     Ok(names.map(|names| HotViewCommand::Drop { names, if_exists }))
 }
 
+fn reject(parser: &mut Parser<'_>) -> Result<Result<HotViewCommand>, ParserError> {
+    skip_hot_view_words(parser);
+    let _ = take_word(parser, "proposal");
+    let names = parser.parse_comma_separated(|parser| parser.parse_object_name(false))?;
+    let names: Result<Vec<_>> = names.iter().map(NameParts::new).collect();
+    Ok(names.map(|names| HotViewCommand::Reject { names }))
+}
+
 fn alter(parser: &mut Parser<'_>) -> Result<Result<HotViewCommand>, ParserError> {
     let _ = take_word(parser, "alter");
     skip_hot_view_words(parser);
@@ -289,6 +305,7 @@ mod tests {
             ("alter hot view v set (budget = 'none')", false),
             ("show hot views;", true),
             ("SHOW HOT VIEW PROPOSALS", true),
+            ("reject hot view proposal auto_t_1, s.\"Auto\";", false),
             ("explain hot views select * from t where a > 3", true),
             ("explain hot views with s as (select 1) select * from s", true),
             ("create hot view v as select * from t where a > 3 with (refresh = '10 minutes')", false),
@@ -340,6 +357,8 @@ mod tests {
             ("explain hot views", "takes a query"),
             ("explain hot views insert into t values (1)", "takes a query"),
             ("show hot views like 'x'", "EOF"),
+            ("reject hot view proposal", "identifier"),
+            ("reject hot view proposal v because", "EOF"),
         ] {
             let error = parse(sql).unwrap_err();
             assert!(error.message().contains(words), "{sql}: {error}");

@@ -214,7 +214,9 @@ impl Objects {
                 self.add(ObjectKind::HotView, &create.name, Use::Define);
                 self.add(ObjectKind::Relation, &create.table, Use::Read);
             }
-            HotViewCommand::Drop { names, .. } => self.add_all(ObjectKind::HotView, names, Use::Define),
+            HotViewCommand::Drop { names, .. } | HotViewCommand::Reject { names } => {
+                self.add_all(ObjectKind::HotView, names, Use::Define);
+            }
             HotViewCommand::Refresh { name, .. } | HotViewCommand::Set { name, .. } => {
                 self.add(ObjectKind::HotView, name, Use::Define);
             }

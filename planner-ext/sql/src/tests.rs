@@ -130,6 +130,7 @@ fn definitions_define() {
         ("optimize table s.t;", "define s.t"),
         ("create hot view v as select * from t where a > 3", "define hot view v, read t"),
         ("drop hot view if exists v, s.w;", "define hot view v, define hot view s.w"),
+        ("reject hot view proposal v, s.w", "define hot view v, define hot view s.w"),
         ("alter hot view v refresh", "define hot view v"),
         ("alter hot view v set (budget = 'none')", "define hot view v"),
         ("grant select on s.t, u to ann", "define s.t, define u"),

@@ -162,6 +162,7 @@ impl RunningStatement {
             spilled_bytes: self.spill.spilled_bytes(),
             cold_bytes: self.scans.cold_bytes(),
             tier_bytes: self.scans.tier_bytes(),
+            chunks: self.scans.chunks(),
             read_wait_us: self.scans.read_wait().as_micros() as u64 + self.writing.key_wait_us(),
             read_waits: self.read_waits(),
             write_wait_us: self.writing.write_wait_us(),

@@ -1,6 +1,8 @@
 //! `system.queries`: running statements, then ended ones, newest first; the own ones, and with MONITOR all, those of others without
 //! literals.
 
+use std::collections::BTreeMap;
+
 use terrace_access::Right;
 
 use super::{Batches, ColumnList, Live, NameFilter};
@@ -33,6 +35,9 @@ pub(super) fn columns() -> ColumnList<StatementRecord> {
         .optional_real("allocated_to_reserved", |s| s.memory.allocated_to_reserved())
         .count("spilled_bytes", |s| s.spilled_bytes)
         .count("cold_bytes", |s| s.cold_bytes)
+        .text("tier_bytes", |s| bytes_by_tier(&s.tier_bytes))
+        .count("chunks", |s| s.chunks.chunks)
+        .count("pruned_chunks", |s| s.chunks.pruned)
         .count("read_wait_us", |s| s.read_wait_us)
         .count("point_wait_us", |s| s.read_waits.point_us)
         .count("needed_wait_us", |s| s.read_waits.needed_us)
@@ -40,6 +45,11 @@ pub(super) fn columns() -> ColumnList<StatementRecord> {
         .count("spill_wait_us", |s| s.read_waits.spill_us)
         .count("write_wait_us", |s| s.write_wait_us)
         .optional_text("error", |s| s.error.clone())
+}
+
+/// Such as `dram=1048576 ssd=16384`.
+pub(super) fn bytes_by_tier(bytes: &BTreeMap<String, u64>) -> String {
+    bytes.iter().map(|(tier, bytes)| format!("{tier}={bytes}")).collect::<Vec<_>>().join(" ")
 }
 
 pub(super) fn rows(live: Live, _: NameFilter) -> Result<Batches> {

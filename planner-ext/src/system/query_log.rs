@@ -5,6 +5,7 @@ use std::collections::HashMap;
 
 use terrace_access::Right;
 
+use super::queries::bytes_by_tier;
 use super::{Batches, ColumnList, Live, NameFilter};
 use crate::engine::QueryLogEntry;
 use crate::error::{Error, ErrorKind, Result};
@@ -34,7 +35,9 @@ pub(super) fn columns() -> ColumnList<QueryLogEntry> {
         .count("spilled_bytes", |e| e.spilled_bytes)
         .count("memory_bytes", QueryLogEntry::memory_bytes)
         .count("cold_bytes", |e| e.cold_bytes)
-        .text("tier_bytes", tier_bytes)
+        .text("tier_bytes", |e| bytes_by_tier(&e.tier_bytes))
+        .count("chunks", |e| e.chunks)
+        .count("pruned_chunks", |e| e.pruned_chunks)
         .count("read_wait_us", |e| e.read_wait_us)
         .count("point_wait_us", |e| e.point_wait_us)
         .count("needed_wait_us", |e| e.needed_wait_us)
@@ -44,11 +47,6 @@ pub(super) fn columns() -> ColumnList<QueryLogEntry> {
         .optional_text("error_kind", |e| e.error_kind.clone())
         .optional_text("error", |e| e.error.clone())
         .optional_text("trace_id", |e| e.trace_id.clone())
-}
-
-/// Such as `dram=1048576 ssd=16384`.
-fn tier_bytes(entry: &QueryLogEntry) -> String {
-    entry.tier_bytes.iter().map(|(tier, bytes)| format!("{tier}={bytes}")).collect::<Vec<_>>().join(" ")
 }
 
 pub(super) fn rows(live: Live, _: NameFilter) -> Result<Batches> {

@@ -5,7 +5,7 @@
 //! segments) run on the blocking pool, so the network threads stay free. Statements run on the engine's own threads.
 //!
 //! ```text
-//!   /  /cockpit.{css,js}  cockpit                      /api/v1/...        admin API (JSON, problem+json)
+//!   /  /cockpit...        cockpit                      /api/v1/...        admin API (JSON, problem+json)
 //!   /healthz  /readyz     for supervisors              /api/v1/openapi.json
 //!   /metrics  /metrics/segments                        Prometheus text format
 //! ```
@@ -20,6 +20,7 @@
 //! - [`guard`]: authorisation of requests
 //! - [`health`]: liveness, readiness, status
 //! - [`heatmap`]: heat map of a table
+//! - [`history`]: the last hours, as points of lines
 //! - [`io`]: reads of the SSD tier by class
 //! - [`maintenance`]: check, backup, disk usage
 //! - [`metrics`]: Prometheus text
@@ -50,6 +51,7 @@ mod explain;
 mod guard;
 mod health;
 mod heatmap;
+mod history;
 mod io;
 mod maintenance;
 mod metrics;

@@ -29,6 +29,15 @@ enum StatementState {
     Cancelled,
 }
 
+/// Bytes that were read on a tier.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct TierBytes {
+    /// Name of the tier.
+    tier: String,
+    /// The bytes.
+    bytes: u64,
+}
+
 /// A statement as the API shows it.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Query)]
@@ -80,6 +89,12 @@ pub struct QueryItem {
     spilled_bytes: u64,
     /// Bytes that its scans read from the home tier.
     cold_bytes: u64,
+    /// Bytes that its scans read on each tier, those included of segments in memory.
+    tier_bytes: Vec<TierBytes>,
+    /// Chunks of the tables that it scans, once for each scan.
+    chunks: u64,
+    /// Those of them that were not read: filters, run-time filters, hot views or a limit excluded them.
+    pruned_chunks: u64,
     /// Time that its scans waited for such reads, summed over partitions, and its checks of keys, in microseconds.
     read_wait_us: u64,
     /// The part of it that a read of a few rows ended.
@@ -124,6 +139,9 @@ impl From<StatementRecord> for QueryItem {
             allocated_peak_bytes: record.memory.allocated_peak,
             spilled_bytes: record.spilled_bytes,
             cold_bytes: record.cold_bytes,
+            tier_bytes: record.tier_bytes.into_iter().map(|(tier, bytes)| TierBytes { tier, bytes }).collect(),
+            chunks: record.chunks.chunks,
+            pruned_chunks: record.chunks.pruned,
             read_wait_us: record.read_wait_us,
             point_wait_us: record.read_waits.point_us,
             needed_wait_us: record.read_waits.needed_us,

@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     /// What each request needs. A route without a line here fails the test.
-    const MATRIX: [&str; 48] = [
+    const MATRIX: [&str; 50] = [
         "DELETE /api/v1/queries/{id} login",
         "DELETE /api/v1/tables/{name}/placement-rules TIERING",
         "DELETE /api/v1/tables/{name}/placement-rules/{rule} TIERING",
@@ -141,6 +141,7 @@ mod tests {
         "GET /api/v1/advisor MONITOR",
         "GET /api/v1/calibration MONITOR",
         "GET /api/v1/epochs MONITOR",
+        "GET /api/v1/history MONITOR",
         "GET /api/v1/io MONITOR",
         "GET /api/v1/moves MONITOR",
         "GET /api/v1/moves/export MONITOR",
@@ -160,6 +161,7 @@ mod tests {
         "GET /api/v1/usage MONITOR",
         "GET /cockpit.css login",
         "GET /cockpit.js login",
+        "GET /cockpit/{module} login",
         "GET /healthz nothing",
         "GET /metrics MONITOR",
         "GET /metrics/segments MONITOR",

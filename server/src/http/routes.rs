@@ -15,8 +15,8 @@ use super::problem::Problem;
 use super::rights::{MONITOR, Need, RouteRights, Routes};
 use super::state::AppState;
 use super::{
-    advisor, calibration, cockpit, control, epochs, explain, guard, health, heatmap, io, maintenance, metrics, moves,
-    openapi, orders, placement, queries, sql, tables, tasks, tiers, trace,
+    advisor, calibration, cockpit, control, epochs, explain, guard, health, heatmap, history, io, maintenance, metrics,
+    moves, openapi, orders, placement, queries, sql, tables, tasks, tiers, trace,
 };
 
 /// Bytes of the largest request body that is read.
@@ -34,6 +34,7 @@ pub(super) fn documented() -> Routes {
         .with(login, routes!(cockpit::page))
         .with(login, routes!(cockpit::style))
         .with(login, routes!(cockpit::script))
+        .with(login, routes!(cockpit::module))
         .with(open, routes!(health::alive))
         .with(open, routes!(health::ready))
         .with(MONITOR, routes!(metrics::all))
@@ -56,6 +57,7 @@ pub(super) fn documented() -> Routes {
         .with(watching, routes!(explain::query))
         .with(MONITOR, routes!(calibration::show, calibration::measure))
         .with(MONITOR, routes!(io::show))
+        .with(MONITOR, routes!(history::show))
         .with(MONITOR, routes!(advisor::advise))
         .with(steering, routes!(control::show, control::change))
         .with(steering, routes!(orders::roll_back))

@@ -12,6 +12,7 @@ use terrace_tier_store::Store;
 
 use super::problem::{Problem, Result};
 use super::tasks::Tasks;
+use crate::history::History;
 use crate::memory_watch::WatchFigures;
 use crate::network::NetworkFigures;
 
@@ -44,6 +45,7 @@ pub struct AppState {
     pub(super) memory: Arc<WatchFigures>,
     pub(super) network: NetworkFigures,
     pub(super) tasks: Arc<Tasks>,
+    history: Arc<History>,
 }
 
 impl AppState {
@@ -55,7 +57,12 @@ impl AppState {
         memory: Arc<WatchFigures>,
         network: NetworkFigures,
     ) -> Arc<Self> {
-        Arc::new(Self { engine, flight, info, memory, network, tasks: Arc::default() })
+        Arc::new(Self { engine, flight, info, memory, network, tasks: Arc::default(), history: Arc::default() })
+    }
+
+    /// The samples of the last hours.
+    pub fn history(&self) -> &Arc<History> {
+        &self.history
     }
 
     /// Who may use the server.

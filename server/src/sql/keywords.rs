@@ -19,16 +19,16 @@ pub const KEYWORDS: [&str; 134] = [
 
 /// Further words of statements, which are names of columns as well; sorted.
 #[rustfmt::skip]
-pub const WORDS: [&str; 93] = [
+pub const WORDS: [&str; 95] = [
     "ACTION", "ADD", "BACK", "BRING", "CALIBRATE", "CANCEL", "CHUNKS", "CONCURRENTLY", "CSV", "CUBE", "DATABASE",
     "DATE", "DAY", "DELIMITER", "DISABLE", "DRAIN", "DRY", "ENABLE", "EPOCH", "FORM", "FORMAT", "FREEZE",
     "FUNCTION", "HEADER", "HOT", "HOUR", "ISOLATION", "JSON", "LEVEL", "LOCATION", "MATERIALIZED", "MINUTE",
     "MONTH", "NEXT", "NOSUPERUSER", "NOW", "ONLY", "OPTIONS", "OWNER", "PARQUET", "PASSWORD", "PIN", "PLACEMENT",
-    "POLICY", "PREFER", "PRIVILEGES", "PROPOSALS", "PUBLIC", "QUERY", "READ", "REFRESH", "RESUME", "ROLE", "ROLES",
-    "ROLL", "RULE", "RULES", "RUN", "SCHEMAS", "SCOPE", "SECOND", "SECURITY", "SERVER", "SETS", "SOURCE", "START",
-    "STORED", "SUPERUSER", "SYSTEM", "TARGET", "TIER", "TIERS", "TIME", "TIMESTAMP", "TOKEN", "TRANSACTION", "TREE",
-    "TRIM", "TYPE", "UNFREEZE", "UNNEST", "UNPIN", "UP", "USER", "VALID", "VERBOSE", "VIEWS", "WARM", "WORK",
-    "WORKLOAD", "WRITE", "YEAR", "ZONE",
+    "POLICY", "PREFER", "PRIVILEGES", "PROPOSAL", "PROPOSALS", "PUBLIC", "QUERY", "READ", "REFRESH", "REJECT",
+    "RESUME", "ROLE", "ROLES", "ROLL", "RULE", "RULES", "RUN", "SCHEMAS", "SCOPE", "SECOND", "SECURITY", "SERVER",
+    "SETS", "SOURCE", "START", "STORED", "SUPERUSER", "SYSTEM", "TARGET", "TIER", "TIERS", "TIME", "TIMESTAMP",
+    "TOKEN", "TRANSACTION", "TREE", "TRIM", "TYPE", "UNFREEZE", "UNNEST", "UNPIN", "UP", "USER", "VALID", "VERBOSE",
+    "VIEWS", "WARM", "WORK", "WORKLOAD", "WRITE", "YEAR", "ZONE",
 ];
 
 /// Whether a word is among [`KEYWORDS`], in upper or lower case.

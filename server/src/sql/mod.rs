@@ -29,7 +29,7 @@ mod copy;
 mod describe;
 mod editor;
 mod highlight;
-mod keywords;
+pub(crate) mod keywords;
 mod lexer;
 mod name;
 mod names;

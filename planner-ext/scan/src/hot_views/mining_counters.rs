@@ -18,11 +18,14 @@ pub enum ProposalState {
     Created,
     /// The server made the view, and it was dropped or replaced by a user since.
     Retired,
+    /// A user rejected the view.
+    Rejected,
 }
 
 impl ProposalState {
     /// All states.
-    pub const ALL: [Self; 5] = [Self::Proposed, Self::Taken, Self::Withdrawn, Self::Created, Self::Retired];
+    pub const ALL: [Self; 6] =
+        [Self::Proposed, Self::Taken, Self::Withdrawn, Self::Created, Self::Retired, Self::Rejected];
 
     /// Name of the state, as users see it.
     pub fn name(self) -> &'static str {
@@ -32,12 +35,13 @@ impl ProposalState {
             Self::Withdrawn => "withdrawn",
             Self::Created => "created",
             Self::Retired => "retired",
+            Self::Rejected => "rejected",
         }
     }
 
     /// True in a state that is final.
     pub fn is_closed(self) -> bool {
-        matches!(self, Self::Taken | Self::Withdrawn | Self::Retired)
+        matches!(self, Self::Taken | Self::Withdrawn | Self::Retired | Self::Rejected)
     }
 }
 

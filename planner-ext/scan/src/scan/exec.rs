@@ -415,6 +415,7 @@ impl TierScanExec {
         }
         let scans = StatementScans::from_context(context);
         let tally = scans.add_scan(&config.source, columns.len(), config.partitions);
+        tally.add_chunks(total, total - remaining);
         let counts = ScanCounts {
             metrics: metrics.clone(),
             tally: Arc::clone(&tally),

@@ -22,7 +22,7 @@ use super::counted_segments::CountedSegments;
 use super::observer::ScanCounts;
 use super::queue::ScanQueue;
 use super::source::ScanSource;
-use super::tally::ScanTally;
+use super::tally::{ChunkCounts, ScanTally};
 use super::trace::{Operator, ScanTrace, scan_span};
 use crate::pause::Pause;
 
@@ -173,6 +173,16 @@ impl StatementScans {
                     None => _ = sums.insert(tier.to_owned(), bytes),
                 }
             }
+        }
+        sums
+    }
+
+    /// Chunks of the scanned tables, and those of them that were excluded so far.
+    pub fn chunks(&self) -> ChunkCounts {
+        let mut sums = ChunkCounts::default();
+        for counts in self.tallies.lock().iter().map(|tally| tally.chunks()) {
+            sums.chunks += counts.chunks;
+            sums.pruned += counts.pruned;
         }
         sums
     }

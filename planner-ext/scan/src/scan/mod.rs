@@ -96,6 +96,7 @@ pub use levels::blocks_on;
 use pushdown::CheckedPushdown;
 pub use rows::{RowFilter, may_have};
 pub use source::ScanSource;
+pub use tally::ChunkCounts;
 pub use terrace_error::ROW_COLUMN;
 
 /// Rows of a slice: the unit of filtering and of output.

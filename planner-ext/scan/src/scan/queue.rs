@@ -366,6 +366,7 @@ impl ScanQueue {
         }
         if verdict != Verdict::Keep {
             self.spec.metrics.chunks_pruned_dynamic.add(1);
+            self.spec.tally.prune_chunk();
         }
         verdict == Verdict::Keep
     }

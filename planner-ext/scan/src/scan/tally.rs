@@ -14,6 +14,15 @@ use terrace_tier_store::tier::TierId;
 use super::metrics::{SCAN_CLASSES, now};
 use super::source::ScanSource;
 
+/// Chunks of scanned tables, counted once for each scan.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ChunkCounts {
+    /// All chunks.
+    pub chunks: u64,
+    /// Those that were not read: filters, run-time filters, hot views or a limit excluded them.
+    pub pruned: u64,
+}
+
 /// Counts of one execution of a scan.
 #[derive(Debug)]
 pub(super) struct ScanTally {
@@ -28,6 +37,8 @@ pub(super) struct ScanTally {
     /// Names of the tiers by [`TierId`].
     tiers: Arc<[String]>,
     tier_bytes: [AtomicU64; MAX_TIERS],
+    chunks: AtomicU64,
+    pruned_chunks: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -55,6 +66,8 @@ impl ScanTally {
             columns: (0..columns).map(|_| ColumnTally::default()).collect(),
             tiers: Arc::clone(source.tiers()),
             tier_bytes: Default::default(),
+            chunks: AtomicU64::new(0),
+            pruned_chunks: AtomicU64::new(0),
         }
     }
 
@@ -113,6 +126,22 @@ impl ScanTally {
     pub(super) fn tier_bytes(&self) -> impl Iterator<Item = (&str, u64)> {
         let bytes = self.tier_bytes.iter().map(|bytes| bytes.load(Ordering::Relaxed));
         self.tiers.iter().map(String::as_str).zip(bytes)
+    }
+
+    /// Counts the chunks of the table, and those that filters or a limit excluded before anything was read.
+    pub(super) fn add_chunks(&self, chunks: usize, pruned: usize) {
+        self.chunks.fetch_add(chunks as u64, Ordering::Relaxed);
+        self.pruned_chunks.fetch_add(pruned as u64, Ordering::Relaxed);
+    }
+
+    /// Counts a chunk that run-time filters excluded.
+    pub(super) fn prune_chunk(&self) {
+        self.pruned_chunks.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Chunks of the table, and those of them that were excluded so far.
+    pub(super) fn chunks(&self) -> ChunkCounts {
+        ChunkCounts { chunks: self.chunks.load(Ordering::Relaxed), pruned: self.pruned_chunks.load(Ordering::Relaxed) }
     }
 
     /// Bytes read from the home tier so far.

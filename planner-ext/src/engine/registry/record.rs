@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use terrace_access::{Authority, Origin};
+use terrace_scan::scan::ChunkCounts;
 use terrace_sql::StatementKind;
 use terrace_sql::masking::{masked, masked_kept};
 use terrace_tier_store::placement::ScanProfile;
@@ -119,6 +120,8 @@ pub struct StatementRecord {
     pub cold_bytes: u64,
     /// Bytes that its scans read on each tier, by its name, those included of segments in memory.
     pub tier_bytes: BTreeMap<String, u64>,
+    /// Chunks of the tables that it scans, and those of them that were not read.
+    pub chunks: ChunkCounts,
     /// Microseconds that its scans waited for reads from the home tier, summed over partitions, and its checks of keys.
     pub read_wait_us: u64,
     /// The same by the class of the read that ended the wait, and the waits for spilled rows.
@@ -175,6 +178,7 @@ impl StatementRecord {
         self.restarts = 0;
         self.cold_bytes = 0;
         self.tier_bytes.clear();
+        self.chunks = ChunkCounts::default();
         self.read_wait_us = 0;
         self.read_waits = ReadWaits::default();
         self.memory = MemoryUse::default();
@@ -241,6 +245,7 @@ impl StatementRecord {
             spilled_bytes: 0,
             cold_bytes: 0,
             tier_bytes: BTreeMap::new(),
+            chunks: ChunkCounts::default(),
             read_wait_us: 0,
             read_waits: ReadWaits::default(),
             write_wait_us: 0,

@@ -105,6 +105,30 @@ async fn proposals_follow_parameters_and_go_when_statements_change() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_proposal_that_is_rejected_does_not_come_again() {
+    let server = orders(|options| options.mining.mode = MiningMode::Auto).await;
+    server.epochs(2, &[OPEN, OPEN]).await;
+    let missing = ErrorKind::NotFound;
+    server.fails("REJECT HOT VIEW PROPOSAL nothing", missing, "no open proposal is for a hot view 'nothing'").await;
+    let proposed = server.rows(SHOWN).await;
+    assert_eq!(proposed, ["auto_orders_1|proposed|outcome = 'open'"]);
+    server.run("REJECT HOT VIEW PROPOSAL public.auto_orders_1").await.unwrap();
+    let rejected = ["auto_orders_1|rejected|outcome = 'open'"];
+    assert_eq!(server.rows(SHOWN).await, rejected);
+    let reason = "SELECT reason FROM system.hot_view_proposals";
+    assert_eq!(server.rows(reason).await, ["a user rejected it"]);
+    server.epochs(4, &[OPEN, OPEN]).await;
+    assert_eq!(server.rows(SHOWN).await, rejected, "it is not proposed again");
+    assert_eq!(server.rows("SELECT view_name FROM system.hot_views").await, [""; 0], "nor made");
+    server.fails("REJECT HOT VIEW PROPOSAL auto_orders_1", missing, "no open proposal").await;
+    // Others are, and a user can still make the view.
+    server.epochs(3, &[FEW, FEW]).await;
+    let shown = server.rows(SHOWN).await;
+    assert!(shown.iter().any(|row| row.starts_with("auto_orders_2|") && row.contains("customer IN (3")), "{shown:?}");
+    server.run("CREATE HOT VIEW mine AS SELECT * FROM orders WHERE outcome = 'open'").await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_queries_by_key_do_not_keep_out_what_comes_after_them() {
     let server = orders(|_| {}).await;
     let by_key = |id: usize| format!("SELECT sum(amount) FROM orders WHERE id = {id}");

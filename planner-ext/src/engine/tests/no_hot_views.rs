@@ -10,6 +10,7 @@ async fn statements_are_refused_and_tables_are_empty() {
         "CREATE HOT VIEW v AS SELECT a FROM t WHERE a > 1",
         "DROP HOT VIEW IF EXISTS v",
         "ALTER HOT VIEW v REFRESH",
+        "REJECT HOT VIEW PROPOSAL v",
         "ALTER HOT VIEW v SET (refresh = 'never')",
     ] {
         server.fails(sql, ErrorKind::Unimplemented, "feature hot-views").await;

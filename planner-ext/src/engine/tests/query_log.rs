@@ -75,7 +75,7 @@ async fn an_entry_has_the_figures_of_queries() {
     run(&server, "root", "CREATE TABLE t AS SELECT value AS a FROM generate_series(1, 100000)").await.unwrap();
     run(&server, "root", "SELECT max(a + 1) FROM t").await.unwrap();
     let figures = "id, session, workload_group, kind, state, started, elapsed_us, rows, bytes, queued_us, busy_us, \
-                   reserved_peak_bytes, allocated_peak_bytes, cold_bytes, read_wait_us";
+                   reserved_peak_bytes, allocated_peak_bytes, cold_bytes, chunks, pruned_chunks, read_wait_us";
     let of = |table: &str| format!("SELECT {figures} FROM system.{table} WHERE sql LIKE 'SELECT max%'");
     let logged = run(&server, "root", &of("query_log")).await.unwrap();
     assert_eq!(logged, run(&server, "root", &of("queries")).await.unwrap());

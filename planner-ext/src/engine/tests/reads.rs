@@ -29,6 +29,14 @@ async fn waits_for_reads_have_the_class_of_the_read_that_ended_them() {
     let waited = server.rows(&waits(scan)).await.join("");
     assert!(waited.ends_with("|true|0|true"), "{waited}");
     assert_eq!(server.rows(&waits(point)).await, ["true|false|0|true"]);
+    let chunks = |sql: &str| {
+        format!(
+            "SELECT chunks > 10, pruned_chunks = 0, pruned_chunks < chunks, tier_bytes LIKE '%ssd=%' FROM system.queries \
+             WHERE sql = '{sql}'"
+        )
+    };
+    assert_eq!(server.rows(&chunks(scan)).await, ["true|true|true|true"]);
+    assert_eq!(server.rows(&chunks(point)).await, ["true|false|true|true"]);
     let analysed = server.rows(&format!("EXPLAIN ANALYZE {scan}")).await.join("\n");
     assert!(analysed.contains("io_wait=") && analysed.contains("io_wait_prefetch="), "{analysed}");
     let analysed = server.rows(&format!("EXPLAIN ANALYZE {point}")).await.join("\n");

@@ -12,10 +12,11 @@ use datafusion::logical_expr::{LogicalPlan, TableScan};
 use datafusion::sql::parser::Statement as SqlStatement;
 use terrace_access::Authority;
 use terrace_scan::TierTable;
+use terrace_scan::hot_views::ProposalState;
 use terrace_sql::NameParts;
 use terrace_sql::hot_view::{CreateHotView, HotViewCommand};
 use terrace_tier_store::table::TableName;
-use terrace_views::{Coverage, Definition, Filter, USUAL_REFRESH, Verdict, Views};
+use terrace_views::{Coverage, Definition, Filter, Proposal, USUAL_REFRESH, Verdict, Views};
 
 use super::rows::{Checked, checked_columns};
 use super::run_forecast::{self, RunForecast};
@@ -81,7 +82,35 @@ pub(in crate::engine) async fn run(session: &Session, ticket: &Ticket, command: 
             engine.hot_views.runner.wake();
             set
         }
+        HotViewCommand::Reject { names } => {
+            let found = names.iter().map(|name| find_proposal(session, &snapshot, name));
+            let found = found.collect::<Result<Vec<TableName>>>()?;
+            let store = Arc::clone(&engine.store);
+            let reject = move || {
+                found.iter().for_each(|view| writer.miner().reject(view));
+                writer.miner().store_proposals(&store).map(|()| 0)
+            };
+            engine.blocking(reject).await
+        }
         HotViewCommand::Refresh { .. } => Ok(0),
+    }
+}
+
+/// Finds an open proposal by the name of its view, of a table whose placement may be steered.
+fn find_proposal(session: &Session, snapshot: &Snapshot, name: &NameParts) -> Result<TableName> {
+    let name = name.resolve(snapshot.default_schema());
+    let proposals = session.engine().hot_views.views.miner().proposals();
+    let is_meant = |proposal: &Proposal| proposal.view == name && proposal.state == ProposalState::Proposed;
+    match proposals.into_iter().find(is_meant) {
+        Some(found) if rights::may_steer(snapshot.authority(), &found.table) => Ok(name),
+        Some(found) if snapshot.authority().sees_figures(&found.table) => {
+            Err(rights::denied(format!("hot view proposal {}", short_name(&name))))
+        }
+        _ => {
+            let name = short_name(&name);
+            let message = format!("no open proposal is for a hot view '{name}'; SHOW HOT VIEW PROPOSALS lists them");
+            Err(Error::new(ErrorKind::NotFound, message))
+        }
     }
 }
 
@@ -120,6 +149,7 @@ pub(in crate::engine) fn forecast(
         }
         HotViewCommand::Drop { .. } => return Err(Error::invalid("DROP HOT VIEW runs nothing")),
         HotViewCommand::Set { .. } => return Err(Error::invalid("ALTER HOT VIEW .. SET runs nothing")),
+        HotViewCommand::Reject { .. } => return Err(Error::invalid("REJECT HOT VIEW PROPOSAL runs nothing")),
     };
     let definition = definition.map(Arc::new);
     definition.as_ref().map(|definition| engine.hot_views.views.bind(definition)).transpose()?;

@@ -50,8 +50,10 @@ impl Engine {
             let now = views.current()?;
             // The server replaces and drops only views that it mined itself.
             let may_replace = |name| now.get(name).is_none_or(|status| status.definition.mined.is_some());
+            // A user may have rejected the view since the epoch ended.
+            let may_create = |name| may_replace(name) && !views.miner().is_rejected(name);
             match &action {
-                Action::Create(definition) if may_replace(&definition.name) => {
+                Action::Create(definition) if may_create(&definition.name) => {
                     views.bind(&Arc::new(definition.as_ref().clone()))?;
                     views.put(definition)?;
                 }

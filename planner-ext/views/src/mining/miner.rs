@@ -113,6 +113,18 @@ impl Miner {
         self.state.lock().proposals.all().to_vec()
     }
 
+    /// Rejects an open proposal: its view is neither proposed again nor made by the server.
+    pub fn reject(&self, view: &TableName) {
+        let now_us = self.log.now_us();
+        self.state.lock().proposals.reject(view, now_us);
+    }
+
+    /// Whether a user rejected the proposal of a view.
+    pub fn is_rejected(&self, view: &TableName) -> bool {
+        let is_meant = |proposal: &Proposal| proposal.state == ProposalState::Rejected && proposal.view == *view;
+        self.state.lock().proposals.all().iter().any(is_meant)
+    }
+
     /// Notes that an action was carried out.
     pub fn done(&self, action: &Action) {
         let known = &mut *self.state.lock();

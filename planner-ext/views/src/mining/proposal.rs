@@ -1,5 +1,7 @@
 //! Proposals of views, and their states.
 
+use std::collections::BTreeSet;
+
 use datafusion::execution::memory_pool::human_readable_size;
 use serde::{Deserialize, Serialize};
 use terrace_error::Result;
@@ -176,8 +178,8 @@ impl Proposals {
         self.all.iter().map(|p| (p.view.clone(), p.state, p.changed_at_us)).collect()
     }
 
-    /// Updates the proposals for a table by the views that an epoch found. `new_name` gives a new view its name,
-    /// `patience` is the number of consecutive epochs in which a proposal may be missing.
+    /// Updates the proposals for a table by the views that an epoch found, without those that a user rejected. `new_name`
+    /// gives a new view its name, `patience` is the number of consecutive epochs in which a proposal may be missing.
     pub(super) fn epoch(
         &mut self,
         table: &TableSummary<'_>,
@@ -187,7 +189,11 @@ impl Proposals {
         now_us: u64,
     ) {
         let open = |proposal: &Proposal| proposal.state == ProposalState::Proposed && proposal.table == *table.name;
-        for view in views {
+        let is_rejected =
+            |proposal: &&Proposal| proposal.state == ProposalState::Rejected && proposal.table == *table.name;
+        let rejected: BTreeSet<String> =
+            self.all.iter().filter(is_rejected).map(|proposal| proposal.key.clone()).collect();
+        for view in views.iter().filter(|view| !rejected.contains(&view.key)) {
             let basis = Basis {
                 scans: view.scans,
                 served: view.served,
@@ -235,6 +241,14 @@ impl Proposals {
             closed -= usize::from(goes);
             !goes
         });
+    }
+
+    /// Rejects an open proposal, whose view is not proposed again as long as this one is known.
+    pub(super) fn reject(&mut self, view: &TableName, now_us: u64) {
+        let open = |proposal: &&mut Proposal| proposal.state == ProposalState::Proposed && proposal.view == *view;
+        for proposal in self.all.iter_mut().filter(open) {
+            proposal.change_state(ProposalState::Rejected, "a user rejected it".to_owned(), now_us);
+        }
     }
 
     /// Withdraws proposals for tables that were dropped or altered.

@@ -39,6 +39,8 @@ pub(crate) struct QueryLogEntry {
     pub(crate) spilled_bytes: u64,
     pub(crate) cold_bytes: u64,
     pub(crate) tier_bytes: BTreeMap<String, u64>,
+    pub(crate) chunks: u64,
+    pub(crate) pruned_chunks: u64,
     pub(crate) read_wait_us: u64,
     pub(crate) point_wait_us: u64,
     pub(crate) needed_wait_us: u64,
@@ -83,6 +85,8 @@ impl QueryLogEntry {
             spilled_bytes: record.spilled_bytes,
             cold_bytes: record.cold_bytes,
             tier_bytes: record.tier_bytes.clone(),
+            chunks: record.chunks.chunks,
+            pruned_chunks: record.chunks.pruned,
             read_wait_us: record.read_wait_us,
             point_wait_us: record.read_waits.point_us,
             needed_wait_us: record.read_waits.needed_us,
@@ -123,6 +127,8 @@ impl QueryLogEntry {
         self.prefetch_wait_us = 0;
         self.spill_wait_us = 0;
         self.tier_bytes.clear();
+        self.chunks = 0;
+        self.pruned_chunks = 0;
     }
 }
 
@@ -130,6 +136,7 @@ impl QueryLogEntry {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use terrace_access::{Origin, Port};
+    use terrace_scan::scan::ChunkCounts;
 
     use super::*;
     use crate::engine::registry::{MemoryUse, ReadWaits};
@@ -146,6 +153,7 @@ mod tests {
             restarts: 1,
             cold_bytes: 7,
             tier_bytes: BTreeMap::from([("dram".to_owned(), 100), ("ssd".to_owned(), 7)]),
+            chunks: ChunkCounts { chunks: 9, pruned: 8 },
             read_wait_us: 10,
             read_waits: reads,
             memory: MemoryUse { reserved: 0, reserved_peak: 5, allocated: 0, allocated_peak: 6 },
