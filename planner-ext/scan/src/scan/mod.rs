@@ -1,5 +1,6 @@
 //! Scans of a table: chunks on any tier and the delta, as record batches of up to 8,192 rows.
 //!
+//! - `coder`: gives out columns of texts as codes
 //! - `cold`: a chunk with columns that are not resident, on its way from the home tier
 //! - `comparison`: a column compared with a number, on values as they are stored and on bounds
 //! - `counted_segments`: the segments that a statement has counted, one access each
@@ -33,11 +34,13 @@
 //! - `stream`: one partition: slices of chunks -> filter -> batches
 //! - `survival`: the share of rows that pass the filters of a scan
 //! - `tally`: counts of one scan, for the advisor
+//! - `text_codes`: numbers for the texts of columns, the same for all chunks
 //! - `volume`: rows and bytes of a scan, for mining hot views
 //!
 //! Invariants: nothing is read before the first poll; dropping a stream drops its reads; resident data costs nothing
 //! beyond the kernels that `FilterExec` would run on it.
 
+mod coder;
 mod cold;
 mod comparison;
 mod counted_segments;
@@ -73,6 +76,7 @@ mod survival;
 mod tally;
 #[cfg(test)]
 pub(crate) mod tests;
+mod text_codes;
 mod volume;
 
 use std::sync::Arc;
@@ -82,6 +86,7 @@ use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 use datafusion::physical_plan::filter_pushdown::FilterPushdownPhase;
 use datafusion::prelude::SessionConfig;
 
+pub(crate) use coder::coded_schema;
 pub use exec::{ScanConfig, ScanOrder, TierScanExec};
 pub use expected_reads::StatementScans;
 pub use fetch::FetchExec;
@@ -90,6 +95,7 @@ use pushdown::CheckedPushdown;
 pub use rows::{RowFilter, may_have};
 pub use source::ScanSource;
 pub use terrace_error::ROW_COLUMN;
+pub(crate) use text_codes::SharedCodes;
 
 /// Rows of a slice: the unit of filtering and of output.
 pub const SLICE_ROWS: usize = 8192;
