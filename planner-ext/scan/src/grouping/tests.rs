@@ -54,7 +54,7 @@ fn with_codes(plan: Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
 
 #[tokio::test]
 async fn few_groups_of_a_scan_are_found_by_codes() {
-    let fixture = Fixture::new(&mut Rng(1), 20_000, 9000, 150);
+    let fixture = Fixture::new(&mut Rng(1), 20_000, 1000, 150);
     for (partitions, sql, by_codes) in [
         (2, "SELECT s, count(*), sum(i) FROM t GROUP BY s", true),
         (1, "SELECT s, count(*), sum(i) FROM t GROUP BY s", true),
@@ -104,7 +104,7 @@ async fn plans_say_that_groups_are_found_by_codes() {
 
 #[tokio::test]
 async fn rows_beyond_few_groups_are_handed_over() {
-    let fixture = Fixture::new(&mut Rng(3), 30_000, 9000, 700);
+    let fixture = Fixture::new(&mut Rng(3), 30_000, 1000, 700);
     let context = fixture.session(2);
     for sql in [
         // Texts that are no keys, and too many.
@@ -112,9 +112,9 @@ async fn rows_beyond_few_groups_are_handed_over() {
         "SELECT s, u, count(*), avg(CAST(i AS DECIMAL(9, 1))) FROM t WHERE k % 2 = 0 GROUP BY s, u",
         // Numbers that are too many, beside codes.
         "SELECT s, k, count(i), sum(i) FROM t GROUP BY s, k",
-        // Too many pairs of few values.
-        "SELECT s, i, count(*), max(k), min(u) FROM t GROUP BY s, i",
-        "SELECT i, d, sum(CAST(k AS DECIMAL(38, 0)) * 1000000000000000000000) FROM t GROUP BY i, d",
+        // Too many combinations of few values.
+        "SELECT s, i, b, count(*), max(k), min(u) FROM t GROUP BY s, i, b",
+        "SELECT i, d, sum(CAST(k AS DECIMAL(12, 0)) * CAST('1000000000000000000000' AS DECIMAL(22, 0))) FROM t GROUP BY i, d",
     ] {
         let plan = planned(&context, sql).await;
         assert!(keyed(&plan).is_empty(), "{sql}");
@@ -163,7 +163,7 @@ impl MemoryPool for RefusingPool {
 
 #[tokio::test]
 async fn rows_are_handed_over_when_memory_is_refused() {
-    let fixture = Fixture::new(&mut Rng(4), 20_000, 3000, 100);
+    let fixture = Fixture::new(&mut Rng(4), 20_000, 1000, 100);
     let context = fixture.session(2);
     let pool: Arc<RefusingPool> = Arc::default();
     let runtime =
@@ -171,23 +171,22 @@ async fn rows_are_handed_over_when_memory_is_refused() {
     let sql = "SELECT s, b, count(*), sum(i), min(u), avg(CAST(k AS DECIMAL(12, 3))) FROM t GROUP BY s, b";
     let plan = planned(&context, sql).await;
     assert_eq!(keyed(&plan).len(), 1);
-    let refusing = TaskContext::clone(&context.task_ctx()).with_runtime(runtime);
+    let config = context.task_ctx().session_config().clone();
+    let refusing = TaskContext::default().with_session_config(config).with_runtime(runtime);
     let found = collect(Arc::clone(&plan), Arc::new(refusing)).await.unwrap();
     assert_eq!(lines(&found), lines(&expected(&fixture, sql).await));
     assert!(metric(&plan, "handed_over") > 0);
     assert_eq!(pool.reserved(), 0);
-    // The same plan again, with memory.
-    let before = metric(&plan, "handed_over");
-    let found = collect(Arc::clone(&plan), context.task_ctx()).await.unwrap();
+    let (plan, found) = run(&context, sql).await;
     assert_eq!(lines(&found), lines(&expected(&fixture, sql).await));
-    assert_eq!(metric(&plan, "handed_over"), before);
+    assert_eq!(metric(&plan, "handed_over"), 0);
     fixture.assert_idle().await;
 }
 
 #[tokio::test]
 async fn dropping_an_aggregation_by_codes_frees_everything() {
     let fixture = Fixture::new(&mut Rng(5), 30_000, 1000, 100);
-    let context = fixture.session(2);
+    let context = fixture.session(1);
     for polls in 0..3 {
         let plan = planned(&context, "SELECT s, count(*), sum(i) FROM t GROUP BY s").await;
         let node = Arc::clone(&keyed(&plan)[0]);
@@ -195,7 +194,7 @@ async fn dropping_an_aggregation_by_codes_frees_everything() {
         for _ in 0..polls {
             let _ = futures::poll!(rows.next());
         }
-        drop(rows);
+        drop((rows, node, plan));
         fixture.assert_idle().await;
         assert_eq!(context.runtime_env().memory_pool.reserved(), 0);
     }
@@ -210,8 +209,8 @@ fn random_query(rng: &mut Rng) -> String {
         "count(k)",
         "sum(i)",
         "sum(k)",
-        "sum(k * 4000000000000000)",
-        "sum(CAST(abs(i) AS BIGINT UNSIGNED) + 18446744073709551000)",
+        "sum(k * 300000000000000)",
+        "sum(CAST(abs(i) AS BIGINT UNSIGNED))",
         "min(i)",
         "max(i)",
         "min(d)",
@@ -221,8 +220,8 @@ fn random_query(rng: &mut Rng) -> String {
         "sum(CAST(i AS DECIMAL(10, 2)))",
         "max(CAST(i AS DECIMAL(10, 2)))",
         "sum(CAST(k AS DECIMAL(20, 4)) * CAST(i AS DECIMAL(10, 3)))",
-        "sum(CAST(i AS DECIMAL(38, 0)) * 1000000000000000000000000000)",
-        "avg(CAST(i AS DECIMAL(20, 0)) * 1000000000000)",
+        "sum(CAST(i AS DECIMAL(4, 0)) * CAST('1000000000000000000000000000' AS DECIMAL(28, 0)))",
+        "avg(CAST(i AS DECIMAL(20, 0)) * CAST('1000000000000' AS DECIMAL(13, 0)))",
         "min(CAST(NULL AS INT))",
         "sum(CASE WHEN k % 7 = 0 THEN i END)",
         "sum(f)",
@@ -280,8 +279,9 @@ proptest! {
             let sql = random_query(&mut rng);
             let expected = runtime.block_on(async { oracle.sql(&sql).await?.collect().await });
             let Ok(expected) = expected else { continue };
-            let plan = runtime.block_on(planned(&context, &sql));
-            for plan in [Arc::clone(&plan), with_codes(plan)] {
+            for expects_few in [true, false] {
+                let plan = runtime.block_on(planned(&context, &sql));
+                let plan = if expects_few { plan } else { with_codes(plan) };
                 let found = runtime.block_on(collect(plan, context.task_ctx())).unwrap();
                 prop_assert_eq!(lines(&found), lines(&expected), "{}", sql);
             }
