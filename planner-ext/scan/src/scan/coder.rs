@@ -176,7 +176,7 @@ fn codes_of_texts(codes: &mut ColumnCodes, texts: &StringViewArray, selection: &
     };
     // Equal views of one array are equal texts.
     let mut latest: Option<(u128, u16)> = None;
-    let rows = texts.iter().zip(texts.views()).enumerate();
+    let rows = texts.iter().zip(texts.views().iter()).enumerate();
     let code = |(row, (text, view)): (usize, (Option<&str>, &u128))| {
         let Some(text) = text.filter(|_| is_selected(row)) else { return Some(NULL_CODE) };
         if let Some((_, code)) = latest.filter(|(known, _)| known == view) {
