@@ -114,7 +114,7 @@ pub(crate) fn physical_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Syn
     }
     rules.push(Arc::new(keys::JoinKeysRule));
     rules.push(Arc::new(crate::decimal::DecimalRule));
-    // Last, when the plan has all its operators.
+    // Last, when the plan has all its operators; what replaces one of them later reads at the same level.
     rules.push(Arc::new(levels::LevelRule));
     rules
 }
