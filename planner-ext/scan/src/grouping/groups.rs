@@ -4,7 +4,7 @@
 //! are numbered in the order in which they are met, as DataFusion's accumulators expect.
 
 /// Most groups; with more, DataFusion's aggregation takes over.
-pub(super) const MOST_GROUPS: usize = 4096;
+pub(super) const MOST_GROUPS: usize = 1 << 14;
 /// Most bits of a slot: the table then takes 128 KiB.
 pub(super) const MOST_BITS: u32 = 16;
 

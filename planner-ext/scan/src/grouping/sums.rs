@@ -13,26 +13,85 @@ use datafusion::common::{Result, internal_datafusion_err};
 
 /// Partial sums of a group.
 const LANES: usize = 4;
+/// With more groups, two rows in turn are seldom of one group, and fewer sums stay in the processor's cache.
+const MOST_WITH_LANES: usize = 1024;
+
+/// Partial sums by group. Of groups beyond the first ones all lanes but one have none.
+#[derive(Debug, Default)]
+struct Lanes([Vec<i64>; LANES]);
+
+impl Lanes {
+    /// Makes room for so many groups.
+    fn resize(&mut self, count: usize) {
+        let [first, others @ ..] = &mut self.0;
+        first.resize(count, 0);
+        others.iter_mut().for_each(|lane| lane.resize(count.min(MOST_WITH_LANES), 0));
+    }
+
+    /// Adds `number` of each value to a partial sum of its group.
+    #[inline]
+    fn add<T: Copy>(&mut self, groups: &[u32], values: &[T], number: impl Fn(T) -> i64) {
+        let has_lanes = self.0.iter().all(|lane| lane.len() <= MOST_WITH_LANES);
+        let [first, second, third, fourth] = self.0.each_mut().map(Vec::as_mut_slice);
+        if !has_lanes {
+            groups.iter().zip(values).for_each(|(group, value)| add_to(first, *group, number(*value)));
+            return;
+        }
+        let (groups, last_groups) = groups.as_chunks::<LANES>();
+        let (values, last_values) = values.as_chunks::<LANES>();
+        for ([a, b, c, d], [v, w, x, y]) in groups.iter().zip(values) {
+            add_to(first, *a, number(*v));
+            add_to(second, *b, number(*w));
+            add_to(third, *c, number(*x));
+            add_to(fourth, *d, number(*y));
+        }
+        last_groups.iter().zip(last_values).for_each(|(group, value)| add_to(first, *group, number(*value)));
+    }
+
+    /// The sum of each group; it wraps around.
+    fn sums(&self) -> impl Iterator<Item = i64> {
+        let [first, others @ ..] = &self.0;
+        first.iter().enumerate().map(move |(group, sum)| {
+            let parts = others.iter().filter_map(|lane| lane.get(group));
+            parts.fold(*sum, |sum, part| sum.wrapping_add(*part))
+        })
+    }
+
+    fn clear(&mut self) {
+        self.0.iter_mut().for_each(|lane| lane.fill(0));
+    }
+
+    fn bytes(&self) -> usize {
+        self.0.iter().map(|lane| lane.capacity() * size_of::<i64>()).sum()
+    }
+}
+
+#[inline]
+fn add_to(sums: &mut [i64], group: u32, number: i64) {
+    if let Some(sum) = sums.get_mut(group as usize) {
+        *sum = sum.wrapping_add(number);
+    }
+}
 
 /// Numbers of rows by group.
 #[derive(Debug, Default)]
-pub(super) struct RowCounts(Vec<[i64; LANES]>);
+pub(super) struct RowCounts(Lanes);
 
 impl RowCounts {
     /// Counts rows, of which `groups` has the groups, out of so many.
     pub(super) fn add(&mut self, groups: &[u32], count: usize) {
-        self.0.resize(count, [0; LANES]);
-        add_each(&mut self.0, groups, groups, |_| 1);
+        self.0.resize(count);
+        self.0.add(groups, groups, |_| 1);
     }
 
     /// The number of rows of each group.
     pub(super) fn counts(&self) -> impl Iterator<Item = i64> {
-        self.0.iter().map(|lanes| lanes.iter().sum())
+        self.0.sums()
     }
 
     /// Bytes that they take.
     pub(super) fn bytes(&self) -> usize {
-        self.0.capacity() * size_of::<[i64; LANES]>()
+        self.0.bytes()
     }
 }
 
@@ -48,7 +107,7 @@ enum Numbers {
 #[derive(Debug)]
 pub(super) struct Sums {
     numbers: Numbers,
-    partial: Vec<[i64; LANES]>,
+    partial: Lanes,
     /// Sums of decimals beside the partial ones.
     totals: Vec<i128>,
     /// How much may be added to the partial sums of decimals until one of them could overflow.
@@ -64,20 +123,20 @@ impl Sums {
             DataType::Decimal128(..) => Numbers::Decimal128,
             _ => return None,
         };
-        Some(Self { numbers, partial: Vec::new(), totals: Vec::new(), room: i64::MAX as u64 })
+        Some(Self { numbers, partial: Lanes::default(), totals: Vec::new(), room: i64::MAX as u64 })
     }
 
     /// Adds values, of which `groups` has the groups, out of so many.
     pub(super) fn add(&mut self, groups: &[u32], values: &ArrayRef, count: usize) -> Result<()> {
-        self.partial.resize(count, [0; LANES]);
+        self.partial.resize(count);
         match self.numbers {
             Numbers::Int64 => {
                 let values = typed::<Int64Type>(values)?;
-                with_zeros(values, |values| add_each(&mut self.partial, groups, values, |value| value));
+                with_zeros(values, |values| self.partial.add(groups, values, |value| value));
             }
             Numbers::UInt64 => {
                 let values = typed::<UInt64Type>(values)?;
-                with_zeros(values, |values| add_each(&mut self.partial, groups, values, |value| value as i64));
+                with_zeros(values, |values| self.partial.add(groups, values, |value| value as i64));
             }
             Numbers::Decimal128 => {
                 let values = typed::<Decimal128Type>(values)?;
@@ -97,7 +156,7 @@ impl Sums {
                     self.fold();
                 }
                 self.room -= most;
-                add_each(&mut self.partial, groups, values, |value| value as i64);
+                self.partial.add(groups, values, |value| value as i64);
             }
             None => {
                 for (group, value) in groups.iter().zip(values) {
@@ -111,22 +170,18 @@ impl Sums {
 
     /// Adds the partial sums of decimals to the totals.
     fn fold(&mut self) {
-        for (total, lanes) in self.totals.iter_mut().zip(&mut self.partial) {
-            let sum: i128 = lanes.iter().map(|lane| i128::from(*lane)).sum();
-            *total = total.wrapping_add(sum);
-            *lanes = [0; LANES];
+        for (total, sum) in self.totals.iter_mut().zip(self.partial.sums()) {
+            *total = total.wrapping_add(i128::from(sum));
         }
+        self.partial.clear();
         self.room = i64::MAX as u64;
     }
 
     /// The sum of each group, in a column of type `data_type` that is null where `nulls` says so.
     pub(super) fn column(&mut self, nulls: Option<NullBuffer>, data_type: &DataType) -> Result<ArrayRef> {
-        let wrapped = |lanes: &[i64; LANES]| lanes.iter().fold(0_i64, |sum, lane| sum.wrapping_add(*lane));
         match self.numbers {
-            Numbers::Int64 => column::<Int64Type>(self.partial.iter().map(wrapped), nulls, data_type),
-            Numbers::UInt64 => {
-                column::<UInt64Type>(self.partial.iter().map(|lanes| wrapped(lanes) as u64), nulls, data_type)
-            }
+            Numbers::Int64 => column::<Int64Type>(self.partial.sums(), nulls, data_type),
+            Numbers::UInt64 => column::<UInt64Type>(self.partial.sums().map(|sum| sum as u64), nulls, data_type),
             Numbers::Decimal128 => {
                 self.fold();
                 column::<Decimal128Type>(self.totals.iter().copied(), nulls, data_type)
@@ -136,7 +191,7 @@ impl Sums {
 
     /// Bytes that they take.
     pub(super) fn bytes(&self) -> usize {
-        self.partial.capacity() * size_of::<[i64; LANES]>() + self.totals.capacity() * size_of::<i128>()
+        self.partial.bytes() + self.totals.capacity() * size_of::<i128>()
     }
 }
 
@@ -169,29 +224,6 @@ fn with_zeros<T: ArrowPrimitiveType>(values: &PrimitiveArray<T>, add: impl FnOnc
                 values.map(|(value, valid)| if valid { *value } else { T::Native::default() }).collect();
             add(values.as_slice());
         }
-    }
-}
-
-/// Adds `number` of each value to a partial sum of its group.
-#[inline]
-fn add_each<T: Copy>(sums: &mut [[i64; LANES]], groups: &[u32], values: &[T], number: impl Fn(T) -> i64) {
-    let (groups, last_groups) = groups.as_chunks::<LANES>();
-    let (values, last_values) = values.as_chunks::<LANES>();
-    for ([a, b, c, d], [v, w, x, y]) in groups.iter().zip(values) {
-        add_to::<0>(sums, *a, number(*v));
-        add_to::<1>(sums, *b, number(*w));
-        add_to::<2>(sums, *c, number(*x));
-        add_to::<3>(sums, *d, number(*y));
-    }
-    for (group, value) in last_groups.iter().zip(last_values) {
-        add_to::<0>(sums, *group, number(*value));
-    }
-}
-
-#[inline]
-fn add_to<const LANE: usize>(sums: &mut [[i64; LANES]], group: u32, number: i64) {
-    if let Some(lanes) = sums.get_mut(group as usize) {
-        lanes[LANE] = lanes[LANE].wrapping_add(number);
     }
 }
 
@@ -243,6 +275,24 @@ mod tests {
             let found = sums.column(None, &data_type).unwrap();
             prop_assert_eq!(found.data_type(), &data_type);
             prop_assert_eq!(typed::<Decimal128Type>(&found).unwrap().values().to_vec(), expected);
+        }
+
+        #[test]
+        fn groups_beyond_those_with_lanes_are_summed(counts in proptest::collection::vec(1_u32..3000, 1..5), seed in any::<u32>()) {
+            let mut sums = Sums::new(&DataType::Int64).unwrap();
+            let mut expected: Vec<i64> = Vec::new();
+            for count in counts {
+                let count = count.max(expected.len() as u32);
+                expected.resize(count as usize, 0);
+                let groups: Vec<u32> = (0..4000_u32).map(|row| row.wrapping_mul(seed | 1) % count).collect();
+                for (row, group) in groups.iter().enumerate() {
+                    expected[*group as usize] += row as i64;
+                }
+                let values: ArrayRef = Arc::new(Int64Array::from_iter_values(0..4000));
+                sums.add(&groups, &values, count as usize).unwrap();
+            }
+            let found = sums.column(None, &DataType::Int64).unwrap();
+            prop_assert_eq!(typed::<Int64Type>(&found).unwrap().values().to_vec(), expected);
         }
 
         #[test]
