@@ -18,7 +18,7 @@ use datafusion::physical_plan::projection::ProjectionExec;
 
 use super::groups::{MOST_BITS, MOST_GROUPS, bits_of_codes};
 use super::numbers::has_number_codes;
-use crate::scan::{ScanConfig, SharedCodes, TierScanExec, coded_schema};
+use crate::scan::{MOST_TEXTS, ScanConfig, SharedCodes, TierScanExec, coded_schema};
 
 /// Chunks that are asked whether they store a column as keys.
 const ASKED_CHUNKS: usize = 16;
@@ -83,11 +83,11 @@ impl Layout {
         is_usable.then_some(layout)
     }
 
-    /// Whether few groups are expected, and texts are stored as keys.
+    /// Whether few groups are expected, and few texts, which are stored as keys.
     pub(super) fn pays(&self, aggregate: &AggregateExec) -> bool {
         let Some(config) = scan_below(aggregate).map(TierScanExec::config) else { return false };
         let positions: Vec<usize> = self.keys.iter().map(|key| key.scanned).collect();
-        has_few_groups(config, &positions) && self.coded.iter().all(|position| stores_keys(config, *position))
+        has_few_groups(config, &positions) && self.coded.iter().all(|position| has_text_codes(config, *position))
     }
 
     /// Adds the key at `column` of the input; `None` where it has no codes.
@@ -179,9 +179,12 @@ fn has_few_groups(config: &ScanConfig, positions: &[usize]) -> bool {
     bits <= MOST_BITS && counts.iter().product::<f64>() <= MOST_GROUPS as f64
 }
 
-/// Whether most chunks store the column at `position` of a scan as keys, or as one value.
-fn stores_keys(config: &ScanConfig, position: usize) -> bool {
+/// Whether the texts at `position` of a scan are few enough for codes, and most chunks store them as keys, or as one value.
+fn has_text_codes(config: &ScanConfig, position: usize) -> bool {
     let Some(column) = config.projection.get(position) else { return false };
+    if config.source.distinct(*column) * SKETCH_ERROR > MOST_TEXTS as f64 {
+        return false;
+    }
     let chunks = config.chunks.iter().filter_map(|item| config.source.chunk(*item)).take(ASKED_CHUNKS);
     let segments = chunks.filter_map(|entry| entry.chunk.columns().get(*column));
     let has_keys = segments.map(|segment| segment.constant.is_some() || segment.home.encoding.dictionary().is_some());

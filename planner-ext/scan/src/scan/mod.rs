@@ -95,7 +95,7 @@ use pushdown::CheckedPushdown;
 pub use rows::{RowFilter, may_have};
 pub use source::ScanSource;
 pub use terrace_error::ROW_COLUMN;
-pub(crate) use text_codes::SharedCodes;
+pub(crate) use text_codes::{MOST_TEXTS, SharedCodes};
 
 /// Rows of a slice: the unit of filtering and of output.
 pub const SLICE_ROWS: usize = 8192;

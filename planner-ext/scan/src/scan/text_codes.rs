@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use terrace_tier_store::tier::codec::Dictionary;
 
 /// Most texts of a column that get codes.
-const MOST_TEXTS: usize = 4095;
+pub(crate) const MOST_TEXTS: usize = 4095;
 /// Most bytes of the texts of a column.
 const MOST_TEXT_BYTES: usize = 1 << 20;
 /// Estimated bytes of a text beside its own: the entry of the table, and two pointers with a count.
