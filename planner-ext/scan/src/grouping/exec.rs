@@ -15,6 +15,7 @@ use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, InputOrderMode, PlanProperties};
 
 use super::functions::{Functions, States};
+use super::fused::{fused, unfused};
 use super::layout::{Layout, scan_below};
 use super::run::{GroupTable, Run, RunMetrics};
 
@@ -48,7 +49,7 @@ impl KeyedAggregateExec {
         Some(Self {
             layout: Arc::new(Layout::new(aggregate)?),
             functions: Arc::new(Functions::new(aggregate)?),
-            aggregate: Arc::new(aggregate.clone()),
+            aggregate: Arc::new(fused(aggregate)),
             metrics: ExecutionPlanMetricsSet::new(),
         })
     }
@@ -100,9 +101,12 @@ impl ExecutionPlan for KeyedAggregateExec {
         options: ReplaceChildrenOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let aggregate = Arc::clone(&self.aggregate).replace_children(children, options)?;
-        Ok(match aggregate.downcast_ref::<AggregateExec>().and_then(Self::over) {
+        let Some(aggregate) = aggregate.downcast_ref::<AggregateExec>() else {
+            return internal_err!("AggregateExec became another operator");
+        };
+        Ok(match Self::over(aggregate) {
             Some(keyed) => Arc::new(keyed) as Arc<dyn ExecutionPlan>,
-            None => aggregate,
+            None => Arc::new(unfused(aggregate)),
         })
     }
 
@@ -118,7 +122,7 @@ impl ExecutionPlan for KeyedAggregateExec {
         let states = States::new(&self.functions, &self.aggregate)?;
         let count = |name: &'static str| MetricBuilder::new(&self.metrics).counter(name, partition);
         let metrics = RunMetrics {
-            baseline: BaselineMetrics::new(&self.metrics, partition),
+            baseline: Arc::new(BaselineMetrics::new(&self.metrics, partition)),
             groups: count("groups"),
             handed_over: count("handed_over"),
         };

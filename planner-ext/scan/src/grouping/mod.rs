@@ -9,6 +9,7 @@
 //!
 //! - `exec`: the plan node
 //! - `run`: one partition that is being executed
+//! - `fused`: a projection that the operator above evaluates
 //! - `layout`: the columns of the scan that are keys
 //! - `groups`: the groups of rows, by the codes of their columns
 //! - `numbers`: codes of numbers
@@ -20,6 +21,7 @@
 mod exec;
 mod extremes;
 mod functions;
+mod fused;
 mod groups;
 mod handed_over;
 mod layout;

@@ -27,7 +27,8 @@ use crate::scan::SharedCodes;
 
 /// What EXPLAIN ANALYZE shows of a partition.
 pub(super) struct RunMetrics {
-    pub(super) baseline: BaselineMetrics,
+    /// Ends with the last row, also where DataFusion's aggregation makes it.
+    pub(super) baseline: Arc<BaselineMetrics>,
     /// Groups that were found by codes.
     pub(super) groups: Count,
     /// Partitions in which DataFusion's aggregation took over.
@@ -65,7 +66,7 @@ impl Run {
     /// The partial states of all groups. Those of some groups come twice where DataFusion's aggregation took over.
     pub(super) fn into_stream(self) -> SendableRecordBatchStream {
         let schema = self.aggregate.schema();
-        let baseline = self.metrics.baseline.clone();
+        let baseline = Arc::clone(&self.metrics.baseline);
         let batches = stream::once(self.states()).try_flatten();
         let batches = batches.map_ok(move |batch| batch.record_output(&baseline));
         Box::pin(RecordBatchStreamAdapter::new(schema, batches))

@@ -11,6 +11,9 @@ use datafusion::execution::TaskContext;
 use datafusion::execution::memory_pool::{MemoryPool, MemoryReservation, UnboundedMemoryPool};
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::physical_plan::aggregates::AggregateExec;
+use datafusion::physical_plan::coop::CooperativeExec;
+use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceChildrenOptions};
+use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::{ExecutionPlan, collect};
 use datafusion::prelude::SessionContext;
 use futures::StreamExt;
@@ -100,6 +103,25 @@ async fn plans_say_that_groups_are_found_by_codes() {
     assert!(node.is::<AggregateExec>());
     let other = Arc::clone(node).reset_state().unwrap();
     assert_eq!(other.name(), "KeyedAggregateExec");
+}
+
+#[tokio::test]
+async fn projections_are_evaluated_with_the_aggregation() {
+    let fixture = Fixture::new(&mut Rng(6), 10_000, 1000, 100);
+    let sql = "SELECT s, sum(CAST(i AS BIGINT) * k), sum(CAST(i AS BIGINT) * k * 2), min(CAST(i AS BIGINT) * k) FROM t GROUP BY s";
+    let (plan, found) = run(&fixture.session(1), sql).await;
+    assert_eq!(lines(&found), lines(&expected(&fixture, sql).await));
+    let node = Arc::clone(&keyed(&plan)[0]);
+    let input = Arc::clone(node.children()[0]);
+    assert_eq!(input.name(), "FusedProjectionExec", "{plan:?}");
+    assert!(input.is::<ProjectionExec>() && input.metrics().is_none());
+    // Whoever puts an operator below gets DataFusion's operators.
+    let scan = Arc::clone(input.children()[0]);
+    let other: Arc<dyn ExecutionPlan> = Arc::new(CooperativeExec::new(scan));
+    let recompute = || ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
+    let projection = input.replace_children(vec![other], recompute()).unwrap();
+    let aggregate = node.replace_children(vec![projection], recompute()).unwrap();
+    assert_eq!((aggregate.name(), aggregate.children()[0].name()), ("AggregateExec", "ProjectionExec"));
 }
 
 #[tokio::test]
