@@ -41,6 +41,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
 
 use exec::KeyedAggregateExec;
+use layout::scan_below;
 
 /// Puts [`KeyedAggregateExec`] in place of partial aggregations, and below a final one in place of single ones.
 #[derive(Debug)]
@@ -63,6 +64,9 @@ impl PhysicalOptimizerRule for GroupingRule {
 /// The plan in place of an aggregation; `None` where that stays, and for other operators.
 fn keyed(node: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan>>> {
     let Some(aggregate) = node.downcast_ref::<AggregateExec>() else { return Ok(None) };
+    if aggregate.group_expr().is_empty() || scan_below(aggregate).is_none() {
+        return Ok(None);
+    }
     if *aggregate.mode() != AggregateMode::Single {
         return Ok(KeyedAggregateExec::over(aggregate).map(|keyed| Arc::new(keyed) as _));
     }
