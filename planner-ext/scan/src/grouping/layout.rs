@@ -17,7 +17,7 @@ use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::projection::ProjectionExec;
 
 use super::groups::{MOST_BITS, MOST_GROUPS, bits_of_codes};
-use super::numbers::has_number_codes;
+use super::numbers::{MOST_RANGE, has_number_codes};
 use crate::scan::{MOST_TEXTS, ScanConfig, SharedCodes, TierScanExec, coded_schema};
 
 /// Chunks that are asked whether they store a column as keys.
@@ -169,12 +169,18 @@ pub(super) fn texts_of_codes(column: &ArrayRef, number: usize, codes: &SharedCod
     Ok(take(&texts, column, None)?)
 }
 
-/// Whether the columns at `positions` of a scan have few enough values.
+/// Whether the columns at `positions` of a scan have few enough values, and numbers that lie near each other.
 fn has_few_groups(config: &ScanConfig, positions: &[usize]) -> bool {
     let columns: Option<Vec<usize>> = positions.iter().map(|at| config.projection.get(*at).copied()).collect();
     let Some(columns) = columns else { return false };
     // Null is a value, too.
     let counts: Vec<f64> = columns.iter().map(|column| config.source.distinct(*column) * SKETCH_ERROR + 1.0).collect();
+    let is_far = |column: &usize| {
+        config.source.range(*column).is_some_and(|(least, greatest)| greatest - least >= MOST_RANGE as f64)
+    };
+    if columns.iter().any(is_far) {
+        return false;
+    }
     let bits = counts.iter().map(|count| bits_of_codes(count.min(f64::from(u32::MAX)) as usize)).sum::<u32>();
     bits <= MOST_BITS && counts.iter().product::<f64>() <= MOST_GROUPS as f64
 }

@@ -12,7 +12,7 @@ use datafusion::common::Result;
 use super::groups::MOST_GROUPS;
 
 /// Most values from the least to the greatest one.
-const MOST_RANGE: usize = 1 << 16;
+pub(super) const MOST_RANGE: usize = 1 << 16;
 
 /// The codes of the values of one column: 0 for null, and from 1 on in the order in which values were met.
 #[derive(Debug, Default)]
