@@ -111,7 +111,7 @@ impl<T: ArrowPrimitiveType> Extremes for TypedExtremes<T> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use arrow::array::{Decimal128Array, Int8Array, UInt64Array};
+    use arrow::array::{Decimal128Array, Int8Array, TimestampMicrosecondArray, UInt64Array};
 
     use super::*;
 
@@ -139,10 +139,14 @@ mod tests {
     }
 
     #[test]
-    fn decimals_keep_their_precision() {
+    fn decimals_keep_their_precision_and_times_their_zone() {
         let values = Decimal128Array::from(vec![Some(-7), None, Some(5), Some(1), None, None]);
         let values: ArrayRef = Arc::new(values.with_precision_and_scale(12, 3).unwrap());
         assert_eq!(found(&values, Extreme::Least).data_type(), &DataType::Decimal128(12, 3));
+        let values = TimestampMicrosecondArray::from(vec![Some(-7), None, Some(5), Some(1), None, None]);
+        let values: ArrayRef = Arc::new(values.with_timezone("+02:00"));
+        let expected = TimestampMicrosecondArray::from(vec![Some(5), None, Some(1)]).with_timezone("+02:00");
+        assert_eq!(&found(&values, Extreme::Greatest), &(Arc::new(expected) as ArrayRef));
         assert!(extremes(&DataType::Float64, Extreme::Least).is_none());
         assert!(extremes(&DataType::Utf8View, Extreme::Greatest).is_none());
     }

@@ -180,7 +180,8 @@ impl Hosted {
         let evaluated = |expr: &Arc<dyn PhysicalExpr>| expr.evaluate(batch)?.into_array(batch.num_rows());
         let values = self.arguments.iter().map(evaluated).collect::<Result<Vec<_>>>()?;
         let filter = self.filter.as_ref().map(evaluated).transpose()?;
-        let filter = filter.as_ref().and_then(|filter| filter.as_boolean_opt());
+        let other = || internal_datafusion_err!("the condition of an aggregate has no truth values");
+        let filter = filter.as_ref().map(|filter| filter.as_boolean_opt().ok_or_else(other)).transpose()?;
         self.accumulator.update_batch(&values, groups, filter, count)
     }
 }

@@ -86,7 +86,7 @@ impl Run {
             }
         }
         let rows = self.context.session_config().batch_size().max(1);
-        let states = in_parts(self.take_states()?, rows);
+        let states = in_parts(self.take_states()?, rows, self.memory);
         Ok(Box::pin(RecordBatchStreamAdapter::new(self.aggregate.schema(), states)))
     }
 
@@ -96,7 +96,6 @@ impl Run {
         self.metrics.handed_over.add(1);
         let states = self.take_states()?;
         let Self { aggregate, layout, partition, context, input, codes, memory, .. } = self;
-        drop(memory);
         let plain = Arc::clone(&layout);
         let left = input.map(move |batch| layout.projected(&batch?));
         let left = stream::iter(batch.map(Ok::<_, DataFusionError>))
@@ -108,7 +107,7 @@ impl Run {
         let rest = Arc::clone(&aggregate).replace_children(vec![Arc::new(input)], options)?;
         let rest = rest.execute(partition, Arc::clone(&context))?;
         let rows = context.session_config().batch_size().max(1);
-        let states = in_parts(states, rows).chain(rest);
+        let states = in_parts(states, rows, memory).chain(rest);
         Ok(Box::pin(RecordBatchStreamAdapter::new(aggregate.schema(), states)))
     }
 
@@ -127,13 +126,20 @@ impl Run {
     }
 }
 
-/// A batch in slices of at most `rows` rows.
-fn in_parts(batch: Option<RecordBatch>, rows: usize) -> impl Stream<Item = Result<RecordBatch>> {
+/// A batch in slices of at most `rows` rows. Its memory stays reserved until all of them are taken.
+fn in_parts(
+    batch: Option<RecordBatch>,
+    rows: usize,
+    memory: MemoryReservation,
+) -> impl Stream<Item = Result<RecordBatch>> {
     let parts = batch.into_iter().flat_map(move |batch| {
         let count = batch.num_rows();
         (0..count).step_by(rows).map(move |start| batch.slice(start, rows.min(count - start)))
     });
-    stream::iter(parts.map(Ok))
+    stream::iter(parts.map(move |part| {
+        let _held = &memory;
+        Ok(part)
+    }))
 }
 
 impl GroupTable {

@@ -125,6 +125,34 @@ async fn projections_are_evaluated_with_the_aggregation() {
 }
 
 #[tokio::test]
+async fn only_rows_that_pass_are_computed_and_counted() {
+    let fixture = Fixture::new(&mut Rng(7), 10_000, 1000, 100);
+    for (partitions, sql) in [
+        // Other rows divide by zero.
+        (2, "SELECT s, sum(1000 / i), count(1000 / i) FROM t WHERE i <> 0 GROUP BY s"),
+        (1, "SELECT s, sum(1000 / i), count(1000 / i) FROM t WHERE i <> 0 GROUP BY s"),
+        (1, "SELECT s, sum(i) FROM t WHERE s = '17 some longer text 17' OR s IS NULL GROUP BY s"),
+        (1, "SELECT sum(n) FROM (SELECT s, count(*) AS n FROM (SELECT s FROM t LIMIT 1500) GROUP BY s)"),
+        (1, "SELECT sum(n) FROM (SELECT s, count(*) AS n FROM (SELECT s FROM t WHERE b LIMIT 1500) GROUP BY s)"),
+    ] {
+        let context = fixture.session(partitions);
+        for expects_few in [true, false] {
+            let plan = planned(&context, sql).await;
+            let plan = if expects_few { plan } else { with_codes(plan) };
+            let found = collect(plan, context.task_ctx()).await.unwrap();
+            assert_eq!(lines(&found), lines(&expected(&fixture, sql).await), "{sql}, {partitions} partitions");
+        }
+    }
+    let failing = "SELECT s, sum(1000 / i) FROM t GROUP BY s";
+    let context = fixture.session(2);
+    let plan = planned(&context, failing).await;
+    assert_eq!(keyed(&plan).len(), 1);
+    let error = collect(plan, context.task_ctx()).await.unwrap_err().to_string();
+    assert!(error.contains("Divide by zero"), "{error}");
+    fixture.assert_idle().await;
+}
+
+#[tokio::test]
 async fn rows_beyond_few_groups_are_handed_over() {
     let fixture = Fixture::new(&mut Rng(3), 30_000, 1000, 700);
     let context = fixture.session(2);
