@@ -18,6 +18,7 @@
 //! - `decimal`: arithmetic on decimals in 64 bits
 //! - `distinct`: aggregates of the distinct values of several columns
 //! - `floats`: one zero and one NaN for all operations on floats
+//! - `grouping`: aggregations with few groups, by codes instead of values
 //! - `subqueries`: scalar subqueries that return no row
 
 pub mod coercion;
@@ -26,6 +27,7 @@ pub mod comparison;
 mod decimal;
 mod distinct;
 mod floats;
+mod grouping;
 pub mod hot_views;
 pub mod joins;
 pub mod pause;

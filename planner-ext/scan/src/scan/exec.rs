@@ -47,6 +47,7 @@ use super::residency::Residency;
 use super::source::ScanSource;
 use super::statistics::scan_statistics;
 use super::stream::ScanStream;
+use super::text_codes::SharedCodes;
 use super::trace::Operator;
 use super::volume::volume;
 use crate::hot_views::{ScanRequest, ScanView, Volume};
@@ -395,6 +396,49 @@ impl TierScanExec {
         fewer.then(|| self.changed(|config| config.dynamic = kept)).transpose()
     }
 
+    /// Executes a partition, and gives out the columns of texts at `positions` of the output as codes. Batches have the codes, of type
+    /// UInt16, until these are given up, by the scan or by whoever reads them, and texts from then on.
+    ///
+    /// # Errors
+    /// Those of `execute`.
+    pub(crate) fn execute_coded(
+        &self,
+        partition: usize,
+        context: &TaskContext,
+        positions: &[usize],
+    ) -> Result<(SendableRecordBatchStream, SharedCodes)> {
+        let (stream, codes) = self.stream(partition, context)?.with_codes(positions);
+        Ok((Box::pin(cooperative(stream)), codes))
+    }
+
+    /// Begins a partition of an execution.
+    fn stream(&self, partition: usize, context: &TaskContext) -> Result<ScanStream> {
+        let partitions = self.config.partitions;
+        if partition >= partitions {
+            return internal_err!("partition {partition} of a scan with {partitions}");
+        }
+        let queue = {
+            let Executions { counts, queues } = &mut *self.executions.lock();
+            counts.resize(partitions, 0);
+            let execution = counts.get(partition).copied().unwrap_or(0);
+            let queue = match queues.get(&execution) {
+                Some(queue) => Arc::clone(queue),
+                None => self.queue(context)?,
+            };
+            queues.insert(execution, Arc::clone(&queue));
+            if let Some(count) = counts.get_mut(partition) {
+                *count += 1;
+            }
+            if counts.iter().all(|c| *c > execution) {
+                queues.remove(&execution);
+            }
+            queue
+        };
+        let baseline = BaselineMetrics::new(&self.metrics, partition);
+        let wait = WaitTimer::new(&self.metrics, partition, Arc::clone(&queue.spec.tally));
+        Ok(ScanStream::new(queue, partition, baseline, wait))
+    }
+
     /// Makes the queue of a new execution and counts the execution.
     fn queue(&self, context: &TaskContext) -> Result<Arc<ScanQueue>> {
         let config = &self.config;
@@ -557,30 +601,7 @@ impl ExecutionPlan for TierScanExec {
     }
 
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
-        let partitions = self.config.partitions;
-        if partition >= partitions {
-            return internal_err!("partition {partition} of a scan with {partitions}");
-        }
-        let queue = {
-            let Executions { counts, queues } = &mut *self.executions.lock();
-            counts.resize(partitions, 0);
-            let execution = counts.get(partition).copied().unwrap_or(0);
-            let queue = match queues.get(&execution) {
-                Some(queue) => Arc::clone(queue),
-                None => self.queue(&context)?,
-            };
-            queues.insert(execution, Arc::clone(&queue));
-            if let Some(count) = counts.get_mut(partition) {
-                *count += 1;
-            }
-            if counts.iter().all(|c| *c > execution) {
-                queues.remove(&execution);
-            }
-            queue
-        };
-        let baseline = BaselineMetrics::new(&self.metrics, partition);
-        let wait = WaitTimer::new(&self.metrics, partition, Arc::clone(&queue.spec.tally));
-        Ok(Box::pin(cooperative(ScanStream::new(queue, partition, baseline, wait))))
+        Ok(Box::pin(cooperative(self.stream(partition, &context)?)))
     }
 
     fn metrics(&self) -> Option<MetricsSet> {

@@ -1,5 +1,6 @@
 //! Scans of a table: chunks on any tier and the delta, as record batches of up to 8,192 rows.
 //!
+//! - `coder`: gives out columns of texts as codes
 //! - `cold`: a chunk with columns that are not resident, on its way from the home tier
 //! - `comparison`: a column compared with a number, on values as they are stored and on bounds
 //! - `counted_segments`: the segments that a statement has counted, one access each
@@ -35,12 +36,14 @@
 //! - `stream`: one partition: slices of chunks -> filter -> batches
 //! - `survival`: the share of rows that pass the filters of a scan
 //! - `tally`: counts of one scan, for the advisor
+//! - `text_codes`: numbers for the texts of columns, the same for all chunks
 //! - `trace`: the span of one execution, for traces
 //! - `volume`: rows and bytes of a scan, for mining hot views
 //!
 //! Invariants: nothing is read before the first poll; dropping a stream drops its reads; resident data costs nothing
 //! beyond the kernels that `FilterExec` would run on it.
 
+mod coder;
 mod cold;
 mod comparison;
 mod counted_segments;
@@ -78,6 +81,7 @@ mod survival;
 mod tally;
 #[cfg(test)]
 pub(crate) mod tests;
+mod text_codes;
 mod trace;
 mod volume;
 
@@ -88,6 +92,7 @@ use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 use datafusion::physical_plan::filter_pushdown::FilterPushdownPhase;
 use datafusion::prelude::SessionConfig;
 
+pub(crate) use coder::coded_schema;
 pub use emitted_texts::EmittedTexts;
 pub use exec::{ScanConfig, ScanOrder, TierScanExec};
 pub use expected_reads::StatementScans;
@@ -98,6 +103,7 @@ pub use rows::{RowFilter, may_have};
 pub use source::ScanSource;
 pub use tally::ChunkCounts;
 pub use terrace_error::ROW_COLUMN;
+pub(crate) use text_codes::{MOST_TEXTS, SharedCodes};
 
 /// Rows of a slice: the unit of filtering and of output.
 pub const SLICE_ROWS: usize = 8192;
@@ -116,7 +122,7 @@ pub(crate) fn physical_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Syn
     }
     rules.push(Arc::new(keys::JoinKeysRule));
     rules.push(Arc::new(crate::decimal::DecimalRule));
-    // Last, when the plan has all its operators.
+    // Last, when the plan has all its operators; what replaces one of them later reads at the same level.
     rules.push(Arc::new(levels::LevelRule));
     rules
 }

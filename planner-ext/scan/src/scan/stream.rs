@@ -17,12 +17,14 @@ use datafusion::physical_plan::metrics::BaselineMetrics;
 use futures::Stream;
 use terrace_tier_store::tier::codec::Dictionary;
 
+use super::coder::Coder;
 use super::emitted_texts::EmittedTexts;
 use super::filter::{Columns, DynamicFilterUse, Selection, SliceFilter};
 use super::metrics::WaitTimer;
 use super::open::OpenChunk;
 use super::packed_test::PackedTest;
 use super::queue::{ScanQueue, Work};
+use super::text_codes::SharedCodes;
 use crate::pause;
 
 /// Slices processed in one poll before the stream yields to other tasks.
@@ -34,6 +36,10 @@ pub(super) struct ScanStream {
     partition: usize,
     filter: SliceFilter,
     coalescer: Option<BatchCoalescer>,
+    /// Set while texts are given out as codes.
+    coder: Option<Coder>,
+    /// Batches with codes that are left after texts ceased to be given out as codes.
+    coded: Option<BatchCoalescer>,
     current: Option<Arc<OpenChunk>>,
     /// Slices of the current columns, by position in the scan's list.
     slices: Vec<Option<ArrayRef>>,
@@ -59,6 +65,8 @@ impl ScanStream {
             slices,
             partition,
             coalescer: None,
+            coder: None,
+            coded: None,
             current: None,
             remaining,
             done: remaining == 0,
@@ -70,10 +78,21 @@ impl ScanStream {
         }
     }
 
+    /// Gives out the texts at `positions` of the output as codes, and returns these, until they are given up.
+    pub(super) fn with_codes(mut self, positions: &[usize]) -> (Self, SharedCodes) {
+        let coder = Coder::new(&self.queue.spec.schema, positions);
+        let codes = coder.codes();
+        self.coder = Some(coder);
+        (self, codes)
+    }
+
     fn poll_batch(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<RecordBatch>>> {
         for _ in 0..SLICES_PER_POLL {
             self.queue.scans.check()?;
             ready!(self.poll_pause(cx));
+            if let Some(batch) = self.coded.as_mut().and_then(BatchCoalescer::next_completed_batch) {
+                return Poll::Ready(Some(Ok(batch)));
+            }
             if let Some(batch) = self.coalescer.as_mut().and_then(BatchCoalescer::next_completed_batch) {
                 return Poll::Ready(Some(self.as_wanted(batch)));
             }
@@ -147,27 +166,42 @@ impl ScanStream {
             self.collected(survivors);
             return new_batch(&self.queue.spec.schema, Vec::new(), rows).map(Some);
         }
+        let coded = match &mut self.coder {
+            Some(coder) => coder.columns(&spec.output, &mut slices, &selection, survivors)?,
+            None => None,
+        };
+        if coded.is_none() && self.coder.take().is_some() {
+            self.coded = self.coalescer.take().map(finished).transpose()?;
+        }
         let is_whole = matches!(selection, Selection::All) && self.coalescer.is_none();
-        let is_emitted = is_whole && spec.texts != EmittedTexts::Views;
-        let columns = spec.output.iter().map(|slot| match is_emitted {
-            true => slices.emitted(*slot, spec.texts),
-            false => slices.selected(*slot, &selection, survivors),
-        });
-        let columns = columns.collect::<Result<_>>()?;
-        let schema = if is_emitted { &spec.emitted_schema } else { &spec.schema };
+        let is_emitted = is_whole && coded.is_none() && spec.texts != EmittedTexts::Views;
+        let columns = match coded {
+            Some(columns) => columns,
+            None => {
+                let columns = spec.output.iter().map(|slot| match is_emitted {
+                    true => slices.emitted(*slot, spec.texts),
+                    false => slices.selected(*slot, &selection, survivors),
+                });
+                columns.collect::<Result<_>>()?
+            }
+        };
+        let usual = if is_emitted { &spec.emitted_schema } else { &spec.schema };
+        let schema = self.coder.as_ref().map_or(usual, Coder::schema);
         let mut batch = new_batch(schema, columns, range.len())?;
         if survivors > self.remaining {
             batch = batch.slice(0, selection.length_with(self.remaining));
         }
         self.collected(survivors);
-        if is_whole {
-            return Ok(Some(batch));
+        match is_whole {
+            true => Ok(Some(batch)),
+            false => self.coalesce(batch, selection).map(|()| None),
         }
+    }
+
+    /// Collects the selected rows of a batch for batches of full size.
+    fn coalesce(&mut self, batch: RecordBatch, selection: Selection) -> Result<()> {
         let size = self.queue.spec.slice_rows;
-        let new = || {
-            BatchCoalescer::new(Arc::clone(&self.queue.spec.schema), size)
-                .with_biggest_coalesce_batch_size(Some(size / 2))
-        };
+        let new = || BatchCoalescer::new(batch.schema(), size).with_biggest_coalesce_batch_size(Some(size / 2));
         let coalescer = self.coalescer.get_or_insert_with(new);
         match selection {
             Selection::Some(mask) => {
@@ -176,7 +210,7 @@ impl ScanStream {
             }
             _ => coalescer.push_batch(batch)?,
         }
-        Ok(None)
+        Ok(())
     }
 
     /// A batch that was coalesced, with texts in the form in which they are emitted.
@@ -220,10 +254,15 @@ impl ScanStream {
 
     fn flush(&mut self) -> Result<Option<RecordBatch>> {
         self.stop();
-        let Some(mut coalescer) = self.coalescer.take() else { return Ok(None) };
-        coalescer.finish_buffered_batch()?;
-        coalescer.next_completed_batch().map(|batch| self.as_wanted(batch)).transpose()
+        let Some(coalescer) = self.coalescer.take() else { return Ok(None) };
+        finished(coalescer)?.next_completed_batch().map(|batch| self.as_wanted(batch)).transpose()
     }
+}
+
+/// The coalescer with all of its rows in completed batches.
+fn finished(mut coalescer: BatchCoalescer) -> Result<BatchCoalescer> {
+    coalescer.finish_buffered_batch()?;
+    Ok(coalescer)
 }
 
 fn new_batch(schema: &SchemaRef, columns: Vec<ArrayRef>, rows: usize) -> Result<RecordBatch> {
@@ -246,7 +285,7 @@ pub(super) struct Slices<'a> {
 
 impl Slices<'_> {
     /// The values of a column, of which `selection` has selected so many rows: others may be empty where few are selected.
-    fn selected(&mut self, slot: usize, selection: &Selection, survivors: usize) -> Result<ArrayRef> {
+    pub(super) fn selected(&mut self, slot: usize, selection: &Selection, survivors: usize) -> Result<ArrayRef> {
         let is_known = matches!(self.known.get(slot), Some(Some(_)));
         match selection {
             Selection::Some(mask) if !is_known && survivors * FEW_SELECTED < self.range.len() => {
@@ -364,7 +403,8 @@ impl Stream for ScanStream {
 
 impl RecordBatchStream for ScanStream {
     fn schema(&self) -> SchemaRef {
-        Arc::clone(&self.queue.spec.emitted_schema)
+        let schema = self.coder.as_ref().map_or(&self.queue.spec.emitted_schema, Coder::schema);
+        Arc::clone(schema)
     }
 }
 
