@@ -105,6 +105,8 @@ pub enum SideSpec {
         store: PathBuf,
         /// Threads and partitions.
         threads: usize,
+        /// True for moves one after the other, by one thread.
+        single_mover: bool,
     },
     /// Copies of memory without Terrace.
     Copy {
@@ -310,8 +312,8 @@ fn build(spec: SideSpec) -> Result<Box<dyn Side>> {
             let nvm = if nvm { Nvm::Slowed } else { Nvm::Absent };
             Box::new(terrace::Terrace::open(&store, threads, nvm, policy, form)?)
         }
-        SideSpec::Tiers { store, threads } => {
-            Box::new(terrace::Terrace::open(&store, threads, Nvm::Plain, PolicyKind::Optimal, FormChoice::Plain)?)
+        SideSpec::Tiers { store, threads, single_mover } => {
+            Box::new(terrace::Terrace::open_tiers(&store, threads, single_mover)?)
         }
         SideSpec::Copy { threads } => Box::new(copy::Copy::new(threads)),
         SideSpec::MemTable { data_dir, scale, threads } => {

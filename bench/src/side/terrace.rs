@@ -1,7 +1,7 @@
 //! The engine over a store in this process: runs SQL text to the end of the stream, as the Flight service would.
 //!
 //! - [`advice`]: predictions, of the advisor and for several ways to place
-//! - [`heat`]: access counters
+//! - [`heat`]: access counters and places of segments; limits of tiers
 //! - [`plain`]: DataFusion's own plans over the store's tables
 //! - [`send`]: moves of all tables, and the read gap
 
@@ -79,6 +79,15 @@ impl Terrace {
     pub fn open(data_dir: &Path, threads: usize, nvm: Nvm, policy: PolicyKind, form: FormChoice) -> Result<Self> {
         let options = StoreOptions { form, ..StoreOptions::new(data_dir) };
         Self::open_with(options, threads, nvm, policy, MiningOptions::default())
+    }
+
+    /// Like [`Self::open`], with an NVM tier as fast as memory; moves by one thread, or by as many as a server has.
+    pub fn open_tiers(data_dir: &Path, threads: usize, single_mover: bool) -> Result<Self> {
+        let mut options = StoreOptions::new(data_dir);
+        if single_mover {
+            options.tiering.movers = 0;
+        }
+        Self::open_with(options, threads, Nvm::Plain, PolicyKind::Optimal, MiningOptions::default())
     }
 
     /// Like [`Self::open`], but with options for an engine that learns hot views from statements.
@@ -211,6 +220,7 @@ impl Side for Terrace {
         }
         match op.split_once(' ') {
             Some(("sql", sql)) => self.sql(sql),
+            Some(("limit", what)) => self.limit(what),
             Some(("place", share)) => self.place(share.parse().map_err(|_| unknown(op))?),
             Some(("advise", shares)) => self.advise(shares),
             Some(("compare", share)) => self.compare(share.parse().map_err(|_| unknown(op))?),
@@ -221,6 +231,7 @@ impl Side for Terrace {
             Some(("optimize", name)) => self.optimize(name),
             Some(("show", sql)) => self.show(sql),
             Some(("send", tier)) => self.send(tier),
+            Some(("send-each", tier)) => self.send_each(tier),
             Some(("gap", bytes)) => self.fix_gap(bytes.parse().map_err(|_| unknown(op))?),
             None if op == "gap" => Ok(self.gap()),
             None if op == "fill" => self.bring_all_to_dram(),
