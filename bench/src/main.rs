@@ -2,6 +2,7 @@
 //!
 //! - [`bars`]: horizontal bars as SVG
 //! - [`bench`](mod@bench): the context of an experiment: options, children, rows
+//! - [`black_friday`]: TPC-H with days that have half of the orders of their year
 //! - [`cgroup`]: limits on a side's memory and disk
 //! - [`child`]: a side in its own process: JSON lines over stdin and stdout
 //! - [`cli`]: the commands `list` and `run`
@@ -29,6 +30,7 @@
 
 mod bars;
 mod bench;
+mod black_friday;
 mod cgroup;
 mod child;
 mod cli;

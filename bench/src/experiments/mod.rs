@@ -39,6 +39,7 @@
 //! - [`scan_admission`]: a scan of a cold table, with admission between epochs and without
 //! - [`segments`]: all segments of a store
 //! - [`simulation`]: policies on virtual time
+//! - [`skewed_heat`]: heat maps of query 18 with skewed dates
 //! - [`solver`]: time and gap of the solver
 //! - [`solver_quality`]: placements by solving time
 //! - [`spilled_rows`]: spilled rows on disk and on the fastest tier
@@ -91,6 +92,7 @@ mod round_trips;
 mod scan_admission;
 mod segments;
 mod simulation;
+mod skewed_heat;
 mod solver;
 mod solver_quality;
 mod spilled_rows;
@@ -181,6 +183,8 @@ pub const ALL: &[Experiment] = &[
         .about("TPC-DS at smaller and smaller budgets of DRAM: how much is saved at equal latency"),
     experiment("heat-maps", "-", heat_maps::run)
         .about("accesses of TPC-H by table, column and chunk, as pictures; what nobody reads"),
+    experiment("heat-maps-skewed", "-", skewed_heat::run)
+        .about("values that query 18 reads by chunk, with days that have half of the orders of a year, as in JCC-H, and without"),
     experiment("decisions", "-", decisions::run)
         .about("columns and segments of TPC-H by size and accesses, and the tiers that they get: 10 % DRAM, 30 % emulated NVM, SSD"),
     experiment("memory-limit", "P6", memory_limit::run)

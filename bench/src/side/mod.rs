@@ -49,6 +49,7 @@ use serde::{Deserialize, Serialize};
 use terrace_tier_store::placement::{MergeKind, PolicyKind};
 use terrace_tier_store::tier::codec::FormChoice;
 
+use crate::black_friday::BlackFriday;
 use crate::data::Dataset;
 use crate::error::{Error, Result};
 use crate::order_line::{OrderLine, Shape};
@@ -67,6 +68,8 @@ pub enum Workload {
     Star,
     /// TPC-H of ten tenants in the same tables.
     Tenants,
+    /// TPC-H with days that have half of the orders of their year.
+    BlackFriday,
     /// TPC-DS, from existing files.
     TpcDs,
     /// ORDER_LINE of CH-benCHmark.
@@ -302,6 +305,7 @@ fn build(spec: SideSpec) -> Result<Box<dyn Side>> {
             match data {
                 Workload::TpcH => Dataset::new(&data_dir, scale).prepare()?,
                 Workload::Star => Dataset::star(&data_dir, scale).prepare()?,
+                Workload::BlackFriday => BlackFriday::new(&data_dir, scale).prepare()?,
                 Workload::Tenants => Tenants::new(&data_dir, scale).prepare()?,
                 Workload::TpcDs => TpcDs::new(&data_dir, scale).prepare()?,
                 Workload::OrderLine => OrderLine::new(&data_dir, scale).prepare()?,
