@@ -91,7 +91,9 @@ impl BlackFriday {
     async fn context(&self) -> Result<SessionContext> {
         let memory = FairSpillPool::new(environment::memory_bytes() as usize / 2);
         let runtime = RuntimeEnvBuilder::new().with_memory_pool(Arc::new(memory)).build_arc()?;
-        let context = SessionContext::new_with_config_rt(SessionConfig::new(), runtime);
+        // One partition, so that the order of all tables is the same on every machine.
+        let config = SessionConfig::new().with_target_partitions(1);
+        let context = SessionContext::new_with_config_rt(config, runtime);
         for table in TABLES {
             let path = self.base.parquet(table.name).display().to_string();
             context.register_parquet(table.name, &path, ParquetReadOptions::default()).await?;

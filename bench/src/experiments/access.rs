@@ -370,7 +370,7 @@ fn size(bytes: u64) -> String {
 }
 
 /// A file of random bytes, kept for the next run, and its length: 1 to 4 GiB by scale, 64 MiB in a quick run.
-fn make_file(bench: &Bench) -> Result<(PathBuf, u64)> {
+pub(super) fn make_file(bench: &Bench) -> Result<(PathBuf, u64)> {
     let gib = (bench.scale(1.0).ceil() as u64).clamp(1, 4).next_power_of_two();
     let bytes = if bench.quick { 64 << 20 } else { gib << 30 };
     let path = bench.data_dir.join(format!("access-{}.bin", bytes >> 20));

@@ -11,6 +11,7 @@
 //! - [`contest`]: compares policies
 //! - [`counters`]: cost of counting accesses
 //! - [`decisions`]: columns and segments of TPC-H by size, accesses and tier
+//! - [`device_table`]: devices by single reads and durable writes
 //! - [`dram_saved`]: DRAM saved at equal latency
 //! - [`forms`]: TPC-H with packed columns in memory
 //! - [`heat_maps`]: heat maps of TPC-H
@@ -52,6 +53,7 @@
 //! - [`writes`]: writes and deleted rows
 //! - [`ycsb`]: the YCSB workloads
 //! - [`ycsb_blocks`]: YCSB by chunk sizes
+//! - [`ycsb_over_time`]: YCSB over time, by merging and device
 
 mod access;
 mod admission;
@@ -64,6 +66,7 @@ mod column_moves;
 mod contest;
 mod counters;
 mod decisions;
+mod device_table;
 mod dram_saved;
 mod forms;
 mod heat_maps;
@@ -105,6 +108,7 @@ mod tpch;
 mod writes;
 mod ycsb;
 mod ycsb_blocks;
+mod ycsb_over_time;
 
 use crate::bench::Bench;
 use crate::error::{Error, Result};
@@ -221,6 +225,8 @@ pub const ALL: &[Experiment] = &[
         .about("look-ups of a row at a client, 20 a second, beside four cold scans, by the bytes of these that run at once; S2"),
     experiment("access-methods", "-", access::run)
         .about("reads by direct reads, io_uring, maps, page cache; less memory; slowed disk; against a raw io_uring"),
+    experiment("device-table", "-", device_table::run)
+        .about("reads and durable writes of tuples one at a time, in order and at random: DRAM, emulated NVM, the disk as it is and throttled"),
     experiment("counters", "P9", counters::run)
         .about("access counters on, against compiled out: instructions of scans, time of TPC-H"),
     experiment("solver", "P10", solver::run)
@@ -255,6 +261,8 @@ pub const ALL: &[Experiment] = &[
         .about("YCSB 90/10 on eight times the DRAM tier: cold reads merged selectively, against never and always"),
     experiment("ycsb-blocks", "-", ycsb_blocks::run)
         .about("the same by what a cold read fetches, by engine of reads, and tuned against untuned, on two disks"),
+    experiment("ycsb-over-time", "-", ycsb_over_time::run)
+        .about("the same workload over time, cold reads merged selectively against always, on three disks; on emulated NVM in place"),
     experiment("read-gaps", "-", read_gaps::run)
         .about("scattered rows of cold columns, by the longest hole that is read through, on three disks"),
     experiment("advisor", "-", advisor::run)

@@ -6,12 +6,12 @@
 
 use std::fs::File;
 use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rand::rngs::StdRng;
-use rand::{RngCore, SeedableRng};
+use rand::{Rng, RngCore, SeedableRng};
 use terrace_tier_store::io::AlignedBuffer;
 
 use super::{Side, ms_since, unknown};
@@ -21,6 +21,8 @@ use crate::row::Sample;
 const BLOCK_BYTES: usize = 4 << 20;
 /// Bytes of one insert of the reference.
 const PAGE_BYTES: usize = 4096;
+/// Pages of the file that updates change.
+const UPDATED_PAGES: u64 = 16_384;
 
 /// The side.
 pub struct Disk {
@@ -79,6 +81,30 @@ impl Disk {
         Ok(Sample::new(ms).with("inserts", inserts))
     }
 
+    /// Writes pages of a file at random places for `duration`, each around the page cache and durable before the next.
+    fn updates(&self, duration: Duration) -> Result<Sample> {
+        let failed = || Error::path("write", &self.file);
+        let mut random = StdRng::seed_from_u64(1);
+        let page = self.block.as_slice().get(..PAGE_BYTES).unwrap_or_default();
+        let mut whole = File::create(&self.file).map_err(failed())?;
+        for _ in 0..UPDATED_PAGES * PAGE_BYTES as u64 / BLOCK_BYTES as u64 {
+            whole.write_all(self.block.as_slice()).map_err(failed())?;
+        }
+        whole.sync_all().map_err(failed())?;
+        let flags = libc::O_DIRECT | libc::O_DSYNC;
+        let file = File::options().write(true).custom_flags(flags).open(&self.file).map_err(failed())?;
+        let start = Instant::now();
+        let mut updates = 0.0;
+        while start.elapsed() < duration {
+            let place = random.random_range(0..UPDATED_PAGES) * PAGE_BYTES as u64;
+            file.write_all_at(page, place).map_err(failed())?;
+            updates += 1.0;
+        }
+        let ms = ms_since(start);
+        self.remove()?;
+        Ok(Sample::new(ms).with("updates", updates))
+    }
+
     fn remove(&self) -> Result<()> {
         std::fs::remove_file(&self.file).map_err(Error::path("remove", &self.file))
     }
@@ -89,6 +115,7 @@ impl Side for Disk {
         let number = |text: &str| text.parse::<usize>().map_err(|_| unknown(op));
         match op.split_once(' ') {
             Some(("write", bytes)) => self.write(number(bytes)?),
+            Some(("updates", ms)) => self.updates(Duration::from_millis(number(ms)? as u64)),
             Some(("inserts", ms)) => self.inserts(Duration::from_millis(number(ms)? as u64)),
             _ => Err(unknown(op)),
         }

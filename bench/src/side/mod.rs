@@ -195,6 +195,8 @@ pub enum SideSpec {
         chunk_rows: u32,
         /// Reads by threads that block instead of io_uring.
         blocking: bool,
+        /// Adds a slowed, emulated NVM tier that holds all data.
+        nvm: bool,
     },
     /// Clients of ORDER_LINE of CH-benCHmark.
     OrderLine {
@@ -335,8 +337,9 @@ fn build(spec: SideSpec) -> Result<Box<dyn Side>> {
         SideSpec::Disk { folder } => Box::new(disk::Disk::new(&folder)?),
         SideSpec::Writer { store, stream } => Box::new(writer::Writer::new(&store, stream)?),
         SideSpec::Keys { store, enforced, random, cold } => Box::new(keys::Keys::new(&store, enforced, random, cold)?),
-        SideSpec::Ycsb { store, records, clients, merge, chunk_rows, blocking } => {
-            Box::new(ycsb::Ycsb::new(&store, records, chunk_rows, clients, merge, blocking)?)
+        SideSpec::Ycsb { store, records, clients, merge, chunk_rows, blocking, nvm } => {
+            let setup = ycsb::Setup { records, chunk_rows, clients, merge, blocking, nvm };
+            Box::new(ycsb::Ycsb::new(&store, setup)?)
         }
         SideSpec::OrderLine { store, threads, scale, hot, mining } => {
             Box::new(order_line::Clients::open(&store, threads, Shape::for_scale(scale), hot, mining)?)

@@ -1,11 +1,13 @@
 //! The engine over a store in this process: runs SQL text to the end of the stream, as the Flight service would.
 //!
 //! - [`advice`]: predictions, of the advisor and for several ways to place
+//! - [`costs`]: costs of accesses by tier
 //! - [`heat`]: access counters and places of segments; limits of tiers
 //! - [`plain`]: DataFusion's own plans over the store's tables
 //! - [`send`]: moves of all tables, and the read gap
 
 mod advice;
+mod costs;
 mod heat;
 mod plain;
 mod send;
@@ -39,7 +41,7 @@ use crate::row::Sample;
 use crate::{ssb, tpch};
 
 /// Optane's bandwidth as a share of DRAM's, and its latency above DRAM's 80 ns at five times that.
-const NVM: Limiter = Limiter { bandwidth_ratio: 0.35, base_bytes_per_us: 9_800.0, random_latency_ns: 320 };
+pub(super) const NVM: Limiter = Limiter { bandwidth_ratio: 0.35, base_bytes_per_us: 9_800.0, random_latency_ns: 320 };
 /// Time between two epochs of a loop that always has enough to move.
 const EPOCH: Duration = Duration::from_secs(1);
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
@@ -235,6 +237,7 @@ impl Side for Terrace {
             Some(("gap", bytes)) => self.fix_gap(bytes.parse().map_err(|_| unknown(op))?),
             None if op == "gap" => Ok(self.gap()),
             None if op == "fill" => self.bring_all_to_dram(),
+            None if op == "costs" => self.costs(),
             None if op == "heat" => Ok(self.heat()),
             None if op == "mark" => Ok(self.mark()),
             None if op == "history" => self.check_history(),
