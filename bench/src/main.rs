@@ -24,6 +24,7 @@
 //! - [`tenants`]: TPC-H of ten tenants
 //! - [`tpcds`]: TPC-DS on disk
 //! - [`tpch`]: queries and tables of TPC-H
+//! - [`vector`]: a vector in a hot, a warm and a cold part
 
 // Benchmarks measure the machine's own time; there is nothing to simulate.
 #![allow(clippy::disallowed_methods)]
@@ -52,6 +53,7 @@ mod streams;
 mod tenants;
 mod tpcds;
 mod tpch;
+mod vector;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;

@@ -41,6 +41,7 @@
 //! - [`segments`]: all segments of a store
 //! - [`simulation`]: policies on virtual time
 //! - [`skewed_heat`]: heat maps of query 18 with skewed dates
+//! - [`skewed_reads`]: skewed reads with little memory, against a map
 //! - [`solver`]: time and gap of the solver
 //! - [`solver_quality`]: placements by solving time
 //! - [`spilled_rows`]: spilled rows on disk and on the fastest tier
@@ -96,6 +97,7 @@ mod scan_admission;
 mod segments;
 mod simulation;
 mod skewed_heat;
+mod skewed_reads;
 mod solver;
 mod solver_quality;
 mod spilled_rows;
@@ -227,6 +229,8 @@ pub const ALL: &[Experiment] = &[
         .about("reads by direct reads, io_uring, maps, page cache; less memory; slowed disk; against a raw io_uring"),
     experiment("device-table", "-", device_table::run)
         .about("reads and durable writes of tuples one at a time, in order and at random: DRAM, emulated NVM, the disk as it is and throttled"),
+    experiment("skewed-reads", "-", skewed_reads::run)
+        .about("skewed reads of a vector with memory for a part of it, hot part in DRAM, against all in memory; a map of a file beside it"),
     experiment("counters", "P9", counters::run)
         .about("access counters on, against compiled out: instructions of scans, time of TPC-H"),
     experiment("solver", "P10", solver::run)

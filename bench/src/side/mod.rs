@@ -56,6 +56,7 @@ use crate::order_line::{OrderLine, Shape};
 use crate::row::Sample;
 use crate::tenants::Tenants;
 use crate::tpcds::TpcDs;
+use crate::vector::Vector;
 use terrace::Nvm;
 
 /// Data of a benchmark.
@@ -74,6 +75,8 @@ pub enum Workload {
     TpcDs,
     /// ORDER_LINE of CH-benCHmark.
     OrderLine,
+    /// A vector in a hot, a warm and a cold part.
+    Vector,
 }
 
 /// The kind of a side, and its data.
@@ -309,6 +312,7 @@ fn build(spec: SideSpec) -> Result<Box<dyn Side>> {
                 Workload::Star => Dataset::star(&data_dir, scale).prepare()?,
                 Workload::BlackFriday => BlackFriday::new(&data_dir, scale).prepare()?,
                 Workload::Tenants => Tenants::new(&data_dir, scale).prepare()?,
+                Workload::Vector => Vector::new(&data_dir, scale).prepare()?,
                 Workload::TpcDs => TpcDs::new(&data_dir, scale).prepare()?,
                 Workload::OrderLine => OrderLine::new(&data_dir, scale).prepare()?,
             }
