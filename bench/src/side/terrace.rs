@@ -2,12 +2,14 @@
 //!
 //! - [`advice`]: predictions, of the advisor and for several ways to place
 //! - [`costs`]: costs of accesses by tier
+//! - [`crowd`]: many clients at the same time
 //! - [`heat`]: access counters and places of segments; limits of tiers
 //! - [`plain`]: DataFusion's own plans over the store's tables
 //! - [`send`]: moves of all tables, and the read gap
 
 mod advice;
 mod costs;
+mod crowd;
 mod heat;
 mod plain;
 mod send;
@@ -138,6 +140,9 @@ impl Terrace {
         let options = EngineOptions {
             query_memory_bytes: QUERY_MEMORY_BYTES,
             target_partitions: threads,
+            // Many clients may wait for one another for long.
+            max_queued: 4096,
+            queue_timeout: Duration::from_secs(3600),
             mining,
             ..EngineOptions::new(data_dir.join("spill"), runtime.handle().clone())
         };
@@ -232,6 +237,7 @@ impl Side for Terrace {
             Some(("latency", count)) => self.latency(count.parse().map_err(|_| unknown(op))?),
             Some(("optimize", name)) => self.optimize(name),
             Some(("show", sql)) => self.show(sql),
+            Some(("crowd", what)) => self.crowd(what),
             Some(("send", tier)) => self.send(tier),
             Some(("send-each", tier)) => self.send_each(tier),
             Some(("gap", bytes)) => self.fix_gap(bytes.parse().map_err(|_| unknown(op))?),
