@@ -82,7 +82,7 @@ fn points<'a>(segments: impl Iterator<Item = &'a Segment>) -> Vec<(f64, f64)> {
 fn draw(bench: &mut Bench, columns: &[Segment], all: &[Segment]) {
     let x = Axis::logarithmic("bytes");
     let y = Axis::logarithmic("statements that read it (1: none or one)");
-    let of_table = |table: &str| columns.iter().filter(move |column| column.table == table);
+    let of_table = |table: &'static str| columns.iter().filter(move |column| column.table == table);
     let by_table: Vec<Series> =
         TABLES.iter().map(|table| Series::scattered(table.name, points(of_table(table.name)))).collect();
     bench.draw("Columns of TPC-H (compare Dreseler 2021, figure 7.1, top)", plot::svg(&x, &y, &by_table));

@@ -230,8 +230,8 @@ mod tests {
     use super::*;
 
     fn segment(column: &str, chunk: u64, bytes: f64, scanned: f64, looked_up: f64) -> Segment {
-        let (table, column) = ("t".to_owned(), column.to_owned());
-        Segment { table, column, chunk, bytes, scanned, looked_up, ..Segment::default() }
+        let table = "t".to_owned();
+        Segment { table, column: column.to_owned(), chunk, bytes, scanned, looked_up, ..Segment::default() }
     }
 
     #[test]

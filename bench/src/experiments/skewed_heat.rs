@@ -36,9 +36,16 @@ pub fn run(bench: &mut Bench) -> Result<()> {
         let row = rows.iter().find(|row| row.name == format!("orders.{COLUMN}"));
         row.map(|row| row.counts.clone()).ok_or_else(|| Error::failed(format!("there is no column {COLUMN}")))
     };
-    let (even_values, skewed_values) = (values(&even)?, values(&skewed)?);
-    bench.draw("Values that query 18 reads, TPC-H (compare Dreseler 2021, figure 6.4, top)", heat_map::svg(&even));
-    bench.draw("The same with skewed dates (compare Dreseler 2021, figure 6.4, bottom)", heat_map::svg(&skewed));
+    let even_values = values(&even)?;
+    let skewed_values = values(&skewed)?;
+    bench.draw(
+        "Values that query 18 reads, TPC-H (compare Dreseler 2021, figure 6.4, top)",
+        heat_map::svg("values read", &even),
+    );
+    bench.draw(
+        "The same with skewed dates (compare Dreseler 2021, figure 6.4, bottom)",
+        heat_map::svg("values read", &skewed),
+    );
     let params = json!({
         "scale": scale, "chunks_even": even_values.len(), "chunks_skewed": skewed_values.len(),
         "above_mean_even": peaks(&even_values), "paper": YEARS.len(),

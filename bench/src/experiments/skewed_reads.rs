@@ -244,7 +244,8 @@ fn slowdowns(
 fn show(found: &[Slowdown]) {
     println!("  {:<16}{:<12}{:>10}{:>12}{:>26}", "side", "reads", "hot only", "memory", "times as long as in memory");
     for Slowdown { side, cell, limit, times } in found {
-        let (hot, memory) = (format!("{} %", cell.skew), format!("{:.0} %", limit * 100.0));
+        let hot = format!("{} %", cell.skew);
+        let memory = format!("{:.0} %", limit * 100.0);
         println!("  {side:<16}{:<12}{hot:>10}{memory:>12}{:>26.2}", cell.pattern.name(), median(times));
     }
 }

@@ -60,7 +60,8 @@ impl Access {
             }
             Some([count, seed]) => {
                 let mut random = StdRng::seed_from_u64(seed);
-                let (first, last) = (from / BLOCK, (to / BLOCK).max(from / BLOCK + 1));
+                let first = from / BLOCK;
+                let last = (to / BLOCK).max(first + 1);
                 for _ in 0..count {
                     let place = random.random_range(first..last) * BLOCK;
                     add_up(map.get(place..place + BLOCK).unwrap_or_default());
