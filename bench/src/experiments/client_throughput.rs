@@ -98,7 +98,7 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     threads.dedup();
     let statements = Statement::tpch();
     let crowd = streams::shuffled(&statements, CLIENTS, bench.seed);
-    let one = vec![streams::shuffled(&statements, ALONE, bench.seed).concat()];
+    let one = [streams::shuffled(&statements, ALONE, bench.seed).concat()];
     let mut expected = HashMap::new();
     let mut sides = threads.iter().map(|threads| Side::start(&data, *threads)).collect::<Result<Vec<_>>>()?;
     for side in &sides {

@@ -105,7 +105,7 @@ pub fn run(bench: &mut Bench) -> Result<()> {
         add(bench, name, &both);
         draw(bench, name, &both);
     }
-    let mut nvm = vec![Course::start(bench, "in place", None, Kind { merge: MergeKind::Selective, nvm: true })?];
+    let mut nvm = [Course::start(bench, "in place", None, Kind { merge: MergeKind::Selective, nvm: true })?];
     measure(bench, &mut nvm, operations(bench.quick, false))?;
     add_alone(bench, "NVM, emulated", &nvm);
     draw(bench, "NVM, emulated", &nvm);
