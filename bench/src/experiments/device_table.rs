@@ -40,12 +40,14 @@ const COLUMNS: [&str; 4] = ["reads in order", "random reads", "durable appends",
 struct Device {
     name: &'static str,
     simulated: Option<String>,
+    /// Bytes of a read: a tuple, or a block of the device where it reads no less.
+    read_bytes: u64,
     per_s: [Vec<f64>; COLUMNS.len()],
 }
 
 impl Device {
     fn new(name: &'static str, simulated: Option<String>) -> Self {
-        Self { name, simulated, per_s: [const { Vec::new() }; COLUMNS.len()] }
+        Self { name, simulated, read_bytes: TUPLE_BYTES, per_s: [const { Vec::new() }; COLUMNS.len()] }
     }
 
     fn add(&mut self, column: usize, per_s: f64) {
@@ -124,6 +126,7 @@ fn disk(bench: &mut Bench, device: &mut Device, limit: Option<&Cgroup>) -> Resul
     let read = |pattern: &str, bytes: u64, ms: u64| format!("read pread kept {pattern} {bytes} 1 1 {ms}");
     // Devices of blocks of 4 KiB read no less.
     let bytes = if reads.ask(&read("random", TUPLE_BYTES, 1)).is_ok() { TUPLE_BYTES } else { PAGE_BYTES };
+    device.read_bytes = bytes;
     let mut done = 0;
     while bench.wants_another_round(done) {
         for (column, pattern) in ["sequential", "random"].into_iter().enumerate() {
@@ -142,7 +145,7 @@ fn disk(bench: &mut Bench, device: &mut Device, limit: Option<&Cgroup>) -> Resul
 fn add(bench: &mut Bench, devices: &[Device]) {
     println!("  {:<20}{:>18}{:>18}{:>18}{:>24}", "operations/s", COLUMNS[0], COLUMNS[1], COLUMNS[2], COLUMNS[3]);
     let mut bars = Vec::new();
-    for Device { name, simulated, per_s } in devices {
+    for Device { name, simulated, read_bytes, per_s } in devices {
         let [a, b, c, d] = per_s.each_ref().map(|values| match values.is_empty() {
             true => "-".to_owned(),
             false => format!("{:.0}", median(values)),
@@ -152,7 +155,7 @@ fn add(bench: &mut Bench, devices: &[Device]) {
             let us = 1e6 / median(values);
             bars.push(Bar { name: format!("{name}: {what}"), value: Some(us.log10().max(0.0)), reported: None });
             let params = json!({
-                "unit": "operations/s", "us_per_operation": us, "tuple_bytes": TUPLE_BYTES, "simulated": simulated,
+                "unit": "operations/s", "us_per_operation": us, "read_bytes": read_bytes, "write_bytes": PAGE_BYTES, "simulated": simulated,
                 "disk": bench.environment().device, "paper": "a chart without numbers",
             });
             bench.add(Finding {
