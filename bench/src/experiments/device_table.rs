@@ -1,10 +1,10 @@
-//! The devices under Terrace: reads and durable writes of tuples of 1 KiB, in order and at random, one at a time.
+//! The devices under Terrace: reads of tuples of 1 KiB and durable writes of pages of 4 KiB, in order and at random, one at a time.
 //!
 //! Ma et al. 2016 (slide "Storage technologies"): ten million tuples of 1 KB, with synchronization, on disks with an arm, shingled
 //! disks, SSDs, 3D XPoint and NVRAM. The slide is a chart without numbers. Here: the disk as it is and throttled to the
-//! rates of a SATA SSD and of a disk with an arm, by reads and writes around the page cache; DRAM, and NVM emulated by slowed memory,
-//! by the costs that Terrace measures of its tiers. A throttle limits rates and adds no latency. Devices of other kinds
-//! are not emulated.
+//! rates of a SATA SSD and of a disk with an arm, by reads and writes around the page cache, because a throttle does not limit
+//! others, nor the file system's journal; DRAM, and NVM emulated by slowed memory, by the costs that Terrace measures of its
+//! tiers. A throttle limits rates and adds no latency. Devices of other kinds are not emulated.
 
 use serde_json::json;
 use terrace_tier_store::placement::PolicyKind;
@@ -133,8 +133,8 @@ fn disk(bench: &mut Bench, device: &mut Device, limit: Option<&Cgroup>) -> Resul
             let sample = bench.ask(&mut reads, &read(pattern, bytes, ms))?;
             device.add(column, sample.per_s("reads"));
         }
-        let sample = bench.ask(&mut writes, &format!("inserts {ms}"))?;
-        device.add(2, sample.per_s("inserts"));
+        let sample = bench.ask(&mut writes, &format!("appends {ms}"))?;
+        device.add(2, sample.per_s("appends"));
         let sample = bench.ask(&mut writes, &format!("updates {ms}"))?;
         device.add(3, sample.per_s("updates"));
         done += 1;

@@ -81,28 +81,40 @@ impl Disk {
         Ok(Sample::new(ms).with("inserts", inserts))
     }
 
-    /// Writes pages of a file at random places for `duration`, each around the page cache and durable before the next.
+    /// Appends pages to a new file for `duration`, each around the page cache and durable before the next. Unlike
+    /// [`Self::inserts`] they meet a control group's limit of writes.
+    fn appends(&self, duration: Duration) -> Result<Sample> {
+        drop(File::create(&self.file).map_err(Error::path("write", &self.file))?);
+        self.write_pages("appends", duration, |number| number)
+    }
+
+    /// Writes pages of a file at random places for `duration`, like appends.
     fn updates(&self, duration: Duration) -> Result<Sample> {
         let failed = || Error::path("write", &self.file);
         let mut random = StdRng::seed_from_u64(1);
-        let page = self.block.as_slice().get(..PAGE_BYTES).unwrap_or_default();
         let mut whole = File::create(&self.file).map_err(failed())?;
         for _ in 0..UPDATED_PAGES * PAGE_BYTES as u64 / BLOCK_BYTES as u64 {
             whole.write_all(self.block.as_slice()).map_err(failed())?;
         }
         whole.sync_all().map_err(failed())?;
+        self.write_pages("updates", duration, |_| random.random_range(0..UPDATED_PAGES))
+    }
+
+    /// Writes pages of the file for `duration`, counted as `what`; `place` returns the page of each write. Removes the file.
+    fn write_pages(&self, what: &str, duration: Duration, mut place: impl FnMut(u64) -> u64) -> Result<Sample> {
+        let failed = || Error::path("write", &self.file);
+        let page = self.block.as_slice().get(..PAGE_BYTES).unwrap_or_default();
         let flags = libc::O_DIRECT | libc::O_DSYNC;
         let file = File::options().write(true).custom_flags(flags).open(&self.file).map_err(failed())?;
         let start = Instant::now();
-        let mut updates = 0.0;
+        let mut writes = 0;
         while start.elapsed() < duration {
-            let place = random.random_range(0..UPDATED_PAGES) * PAGE_BYTES as u64;
-            file.write_all_at(page, place).map_err(failed())?;
-            updates += 1.0;
+            file.write_all_at(page, place(writes) * PAGE_BYTES as u64).map_err(failed())?;
+            writes += 1;
         }
         let ms = ms_since(start);
         self.remove()?;
-        Ok(Sample::new(ms).with("updates", updates))
+        Ok(Sample::new(ms).with(what, writes as f64))
     }
 
     fn remove(&self) -> Result<()> {
@@ -115,6 +127,7 @@ impl Side for Disk {
         let number = |text: &str| text.parse::<usize>().map_err(|_| unknown(op));
         match op.split_once(' ') {
             Some(("write", bytes)) => self.write(number(bytes)?),
+            Some(("appends", ms)) => self.appends(Duration::from_millis(number(ms)? as u64)),
             Some(("updates", ms)) => self.updates(Duration::from_millis(number(ms)? as u64)),
             Some(("inserts", ms)) => self.inserts(Duration::from_millis(number(ms)? as u64)),
             _ => Err(unknown(op)),
