@@ -5,8 +5,11 @@
 //! their items. Of every hundredth order, all of them among those, each item has the largest quantity, so that query 18 finds
 //! orders of these days.
 //!
+//! Beside it TPC-H in chunks of the same size, to compare with.
+//!
 //! ```text
 //!   <data-dir>/black-friday-<scale>/store/
+//!   <data-dir>/black-friday-even-<scale>/store/         without the skew
 //! ```
 
 use std::path::{Path, PathBuf};
@@ -34,22 +37,41 @@ const LEAST_CHUNK_ROWS: f64 = 1_024.0;
 /// Smaller ones than this have too few chunks between two of the days.
 const LEAST_SCALE: f64 = 0.01;
 
+/// Dates of orders.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Dates {
+    /// Those of TPC-H.
+    Even,
+    /// With days that have half of the orders of their year.
+    Skewed,
+}
+
 /// The data.
 #[derive(Debug, Clone)]
 pub struct BlackFriday {
     dir: PathBuf,
+    even_dir: PathBuf,
     base: Dataset,
 }
 
 impl BlackFriday {
     /// The data of a scale below `data_dir`; it may not exist yet.
     pub fn new(data_dir: &Path, scale: f64) -> Self {
-        Self { dir: data_dir.join(format!("black-friday-{scale}")), base: Dataset::new(data_dir, scale) }
+        Self {
+            dir: data_dir.join(format!("black-friday-{scale}")),
+            even_dir: data_dir.join(format!("black-friday-even-{scale}")),
+            base: Dataset::new(data_dir, scale),
+        }
     }
 
     /// The store from which clones are made.
     pub fn store(&self) -> PathBuf {
         self.dir.join("store")
+    }
+
+    /// The store with the same tables without the skew.
+    pub fn even_store(&self) -> PathBuf {
+        self.even_dir.join("store")
     }
 
     /// The rows of its chunks.
@@ -66,15 +88,16 @@ impl BlackFriday {
             )));
         }
         self.base.prepare()?;
-        crate::data::make_store(&self.dir, |partial| self.load(partial))
+        crate::data::make_store(&self.even_dir, |partial| self.load(partial, Dates::Even))?;
+        crate::data::make_store(&self.dir, |partial| self.load(partial, Dates::Skewed))
     }
 
-    fn load(&self, data_dir: &Path) -> Result<()> {
+    fn load(&self, data_dir: &Path, dates: Dates) -> Result<()> {
         let store = Store::open(StoreOptions { dram_budget_bytes: 0, ..StoreOptions::new(data_dir) })?;
         let runtime = Runtime::new().map_err(Error::io("cannot start a runtime"))?;
         let context = runtime.block_on(self.context())?;
         for table in TABLES {
-            let mut rows = runtime.block_on(rows(&context, &table))?;
+            let mut rows = runtime.block_on(rows(&context, &table, dates))?;
             let mut definition = TableDefinition::new(TableName::new("public", table.name), rows.schema());
             definition.options.chunk_rows = Self::chunk_rows(self.base.scale);
             definition.options.cluster_by = order(&table).iter().take(1).map(|column| (*column).to_owned()).collect();
@@ -103,13 +126,26 @@ impl BlackFriday {
 }
 
 /// The rows of a table in the order in which they are stored.
-async fn rows(context: &SessionContext, table: &Table) -> Result<SendableRecordBatchStream> {
+async fn rows(context: &SessionContext, table: &Table, dates: Dates) -> Result<SendableRecordBatchStream> {
     let schema = table.schema();
     let columns: Vec<&str> = schema.fields().iter().map(|field| field.name().as_str()).collect();
-    Ok(context.sql(&query(table.name, &columns)).await?.execute_stream().await?)
+    let sql = match dates {
+        Dates::Even => even_query(table, &columns),
+        Dates::Skewed => query(table.name, &columns),
+    };
+    Ok(context.sql(&sql).await?.execute_stream().await?)
 }
 
-/// The statement that selects the rows of a table.
+/// The statement that selects the rows of a table of TPC-H.
+fn even_query(table: &Table, columns: &[&str]) -> String {
+    let all = format!("SELECT {} FROM {}", columns.join(", "), table.name);
+    match order(table) {
+        [] => all,
+        order => format!("{all} ORDER BY {}", order.join(", ")),
+    }
+}
+
+/// The statement that selects the rows of a table with the skew.
 fn query(table: &str, columns: &[&str]) -> String {
     let select = |change: fn(&str) -> Option<String>| {
         let column = |name: &&str| change(name).map_or_else(|| (*name).to_owned(), |sql| format!("{sql} AS {name}"));
@@ -210,6 +246,18 @@ mod tests {
         let quantities = found.column(2).as_primitive::<Decimal128Type>().values().to_vec();
         assert_eq!(quantities, [100, 5000, 100, 100, 5000]);
         assert_eq!(found.schema().field(2).data_type(), &arrow::datatypes::DataType::Decimal128(15, 2));
+    }
+
+    #[test]
+    fn tables_without_the_skew_are_in_the_same_order() {
+        let table = |name: &str| TABLES.into_iter().find(|table| table.name == name).unwrap();
+        assert_eq!(even_query(&table("nation"), &["n_name"]), "SELECT n_name FROM nation");
+        let orders = even_query(&table("orders"), &["o_orderkey", "o_orderdate"]);
+        assert_eq!(orders, "SELECT o_orderkey, o_orderdate FROM orders ORDER BY o_orderdate, o_orderkey");
+        for name in ["orders", "lineitem"] {
+            let skewed = query(name, &["o_orderkey"]);
+            assert!(skewed.ends_with(&format!("ORDER BY {}", order(&table(name)).join(", "))), "{skewed}");
+        }
     }
 
     #[test]

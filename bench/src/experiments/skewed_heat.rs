@@ -1,7 +1,8 @@
 //! Heat maps of query 18 over TPC-H and over the same with days that have half of the orders of their year.
 //!
-//! Dreseler 2021, figure 6.4 (section 6.3.1), by JCC-H: the five days without sanctuaries are five clear peaks in the chunks
-//! of `orders`; with TPC-H there are none. Both are charts. The data with the skew is ours ([`crate::black_friday`]).
+//! Dreseler 2021, figure 6.4 (section 6.3.1), by JCC-H: of seven years five have such a day, and "the remaining five Black Fridays
+//! can clearly be visually identified" in the 22 chunks of `orders`. The figure is a chart. The data with the skew is ours
+//! ([`crate::black_friday`]).
 
 use serde_json::json;
 
@@ -25,12 +26,11 @@ const SHOWN: [&str; 2] = ["orders", "lineitem"];
 pub fn run(bench: &mut Bench) -> Result<()> {
     let scale = bench.scale(1.0);
     let data = BlackFriday::new(&bench.data_dir, scale);
-    if !data.store().is_dir() {
+    if !(data.store().is_dir() && data.even_store().is_dir()) {
         eprintln!("  making TPC-H of scale {scale} with days that have half of the orders of a year");
         bench.prepare(Workload::BlackFriday, scale)?;
     }
-    let even = bench.dataset(scale)?.clone_store()?;
-    let even = measure(bench, "TPC-H", &even)?;
+    let even = measure(bench, "TPC-H", &StoreClone::from_store(&data.even_store())?)?;
     let skewed = measure(bench, "with skewed dates", &StoreClone::from_store(&data.store())?)?;
     let values = |rows: &[HeatRow]| {
         let row = rows.iter().find(|row| row.name == format!("orders.{COLUMN}"));
@@ -54,8 +54,8 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     println!("  runs of chunks of orders above the mean: {found} with skewed dates, {} without", peaks(&even_values));
     bench.add(Finding {
         sides: ("peaks in the chunks of orders", "days with half of the orders of a year"),
-        what: "q18: days that the counters show",
-        values: &[found / YEARS.len() as f64],
+        what: "q18: days that the counters show, fewer to more",
+        values: &[agreement(found, YEARS.len() as f64)],
         target: Target::above(1.0, 1.0),
         params: params.clone(),
     });
@@ -112,6 +112,11 @@ fn peaks(counts: &[f64]) -> usize {
     begins.count()
 }
 
+/// The smaller number as a share of the larger one.
+fn agreement(a: f64, b: f64) -> f64 {
+    a.min(b) / a.max(b).max(1.0)
+}
+
 fn largest_to_mean(counts: &[f64]) -> f64 {
     let largest = counts.iter().copied().fold(0.0, f64::max);
     largest * counts.len() as f64 / counts.iter().sum::<f64>().max(1.0)
@@ -128,6 +133,7 @@ mod tests {
         assert_eq!((peaks(&[3.0, 3.0]), peaks(&[])), (0, 0));
         assert_eq!(largest_to_mean(&[0.0, 6.0, 0.0]), 3.0);
         assert_eq!(largest_to_mean(&[]), 0.0);
+        assert_eq!([agreement(4.0, 5.0), agreement(5.0, 4.0), agreement(0.0, 0.0)], [0.8, 0.8, 0.0]);
     }
 
     #[test]
@@ -138,7 +144,8 @@ mod tests {
                 let sample = sample.with(&format!("accesses/{path}"), 1.0).with(&format!("chunk/{path}"), chunk);
                 sample.with(&format!("scanned/{path}"), read).with(&format!("looked-up/{path}"), 1.0)
             };
-            of(of(of(Sample::default(), 0, 1.0, read[0]), 1, 2.0, read[1]), 10, 11.0, read[2])
+            // As text, position 10 comes before 9.
+            of(of(of(Sample::default(), 0, 1.0, read[0]), 9, 10.0, read[1]), 10, 11.0, read[2])
                 .with("accesses/nation/b/0", 5.0)
         };
         let rows = rows(&look([1.0, 1.0, 1.0]), &look([1.0, 5.0, 9.0]));
