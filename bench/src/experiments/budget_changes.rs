@@ -40,6 +40,8 @@ struct Phase {
     from_ms: f64,
     /// End of the moves that it asked for.
     moved_ms: f64,
+    /// Share of all bytes in DRAM then: less than the budget where fewer segments are worth a move.
+    placed: f64,
     until_ms: f64,
 }
 
@@ -95,7 +97,8 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     let budget = |share: f64| if share >= 1.0 { bytes * ROOM_FOR_ALL + PADDING_BYTES } else { bytes * share };
     let change = |share: f64| {
         server.statement(&format!("ALTER SYSTEM ALTER TIER dram SET (budget = '{:.0}')", budget(share)))?;
-        server.run_epoch()
+        server.run_epoch()?;
+        Ok::<_, Error>(server.placed_bytes("dram")? / bytes)
     };
     change(shares.first().copied().unwrap_or(1.0))?;
     let start = Instant::now();
@@ -119,19 +122,16 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     server.stop()
 }
 
-/// Changes the budget once per phase, and waits for the end of each.
-fn phases(shares: &[f64], each: Duration, start: Instant, change: &dyn Fn(f64) -> Result<()>) -> Result<Vec<Phase>> {
+/// Sets the budget once per phase, and waits for the end of each. `change` returns the share that lies in DRAM then.
+fn phases(shares: &[f64], each: Duration, start: Instant, change: &dyn Fn(f64) -> Result<f64>) -> Result<Vec<Phase>> {
     let now_ms = || start.elapsed().as_secs_f64() * 1e3;
     let mut phases: Vec<Phase> = Vec::new();
     for (number, share) in (1..).zip(shares) {
         let from_ms = now_ms();
-        // The first budget is there already.
-        if number > 1 {
-            change(*share)?;
-        }
+        let placed = change(*share)?;
         let moved_ms = now_ms();
         std::thread::sleep((each * number).saturating_sub(start.elapsed()));
-        phases.push(Phase { share: *share, from_ms, moved_ms, until_ms: now_ms() });
+        phases.push(Phase { share: *share, from_ms, moved_ms, placed, until_ms: now_ms() });
     }
     Ok(phases)
 }
@@ -149,8 +149,8 @@ fn add(bench: &mut Bench, phases: &[Phase], answers: &[Answer], params: &serde_j
     let all = means(first.steady(answers));
     let mut while_moving = Vec::new();
     println!(
-        "  {:<9}{:>11}{:>13}{:>15}{:>17}",
-        "in DRAM", "moved, s", "statements", "to all in DRAM", "moving to after"
+        "  {:<9}{:>9}{:>11}{:>13}{:>15}{:>17}",
+        "budget", "placed", "moved, s", "statements", "to all in DRAM", "moving to after"
     );
     for (number, phase) in (1..).zip(changed) {
         let steady = means(phase.steady(answers));
@@ -162,13 +162,15 @@ fn add(bench: &mut Bench, phases: &[Phase], answers: &[Answer], params: &serde_j
         let count = phase.steady(answers).count();
         let shown = |ratio: Option<f64>| ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.3}"));
         println!(
-            "  {:<9}{moved_s:>11.2}{count:>13}{:>15}{:>17}",
+            "  {:<9}{:>9}{moved_s:>11.2}{count:>13}{:>15}{:>17}",
             format!("{percent:.0} %"),
+            format!("{:.0} %", phase.placed * 100.0),
             shown(to_all),
             shown(moving)
         );
         let mut params = params.clone();
         params["moved_s"] = json!(moved_s);
+        params["placed_share"] = json!(phase.placed);
         params["statements"] = json!(count);
         let what = format!("change {number}: {percent:.0} % in DRAM");
         let values: Vec<f64> = to_all.into_iter().collect();
@@ -214,7 +216,7 @@ mod tests {
             answer("b", 15.0, 5.0),
             answer("b", 99.0, 1.0),
         ];
-        let phase = Phase { share: 0.1, from_ms: 5.0, moved_ms: 30.0, until_ms: 50.0 };
+        let phase = Phase { share: 0.1, from_ms: 5.0, moved_ms: 30.0, placed: 0.1, until_ms: 50.0 };
         let moving = means(phase.moving(&answers));
         let steady = means(phase.steady(&answers));
         assert_eq!((moving.get("a"), moving.get("b")), (Some(&8.0), Some(&5.0)));
@@ -225,16 +227,17 @@ mod tests {
     }
 
     #[test]
-    fn every_budget_but_the_first_is_set() {
+    fn every_budget_is_set_and_what_it_brought_noted() {
         let set = std::cell::RefCell::new(Vec::new());
         let change = |share: f64| {
             set.borrow_mut().push(share);
-            Ok(())
+            Ok(share / 2.0)
         };
         let found = phases(&[1.0, 0.5, 0.2], Duration::from_millis(2), Instant::now(), &change);
         let found = found.unwrap_or_default();
-        assert_eq!(set.into_inner(), [0.5, 0.2]);
-        assert_eq!(found.iter().map(|phase| phase.share).collect::<Vec<_>>(), [1.0, 0.5, 0.2]);
+        assert_eq!(set.into_inner(), [1.0, 0.5, 0.2]);
+        let shares: Vec<_> = found.iter().map(|phase| (phase.share, phase.placed)).collect();
+        assert_eq!(shares, [(1.0, 0.5), (0.5, 0.25), (0.2, 0.1)]);
         assert!(found.iter().all(|p| p.from_ms <= p.moved_ms && p.moved_ms <= p.until_ms));
         assert!(found.is_sorted_by_key(|phase| phase.until_ms));
     }
