@@ -247,14 +247,15 @@ fn under_pressure(
     Ok(())
 }
 
-/// Draws the page faults of maps: those of random reads, and of reads in order.
+/// Draws the page faults of maps: those of random reads, and of reads in order. The paper expects random ones to grow linearly
+/// with what is not in memory.
 fn draw_faults(bench: &mut Bench, faults: [Vec<(f64, f64)>; 2]) {
     let evicted: Vec<(f64, f64)> = faults[0].iter().map(|(percent, _)| (*percent, percent / 100.0)).collect();
     let [random, sequential] = faults;
     let series = [
         Series::measured("map, random 4 KiB", random),
         Series::measured("map, in order, 1 MiB", sequential),
-        Series::reported("random: what is not in memory", evicted),
+        Series::reported("random, linear as Meyer et al. expect", evicted),
     ];
     let x = Axis::linear("% of the data that does not fit into memory");
     let y = Axis::linear("major page faults / page read");

@@ -126,7 +126,7 @@ pub fn run(bench: &mut Bench) -> Result<()> {
 fn phases(shares: &[f64], each: Duration, start: Instant, change: &dyn Fn(f64) -> Result<f64>) -> Result<Vec<Phase>> {
     let now_ms = || start.elapsed().as_secs_f64() * 1e3;
     let mut phases: Vec<Phase> = Vec::new();
-    for (number, share) in (1..).zip(shares) {
+    for (number, share) in (1_u32..).zip(shares) {
         let from_ms = now_ms();
         let placed = change(*share)?;
         let moved_ms = now_ms();

@@ -2,8 +2,8 @@
 //! latencies of TPC-H SF 10 with 50 clients on 56 cores).
 //!
 //! Instructions of a scan differ by a part or two in a thousand from run to run; the time of TPC-H, of one client and of 50, has
-//! its spread. The
-//! second build has the same sources and the feature `no-counters`; all crates above `terrace-storage` are compiled again for it.
+//! its spread. The second build has the same sources and the feature `no-counters`; all crates above `terrace-storage` are
+//! compiled again for it.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
