@@ -27,7 +27,7 @@ const WAYS: [(&str, Option<f64>); 4] =
     [("cost model", None), ("weight 1", Some(1.0)), ("weight 100", Some(100.0)), ("weight 10,000", Some(10_000.0))];
 /// The thesis: this share in DRAM, and points of latency that a weight of 100 leaves less than a weight of 1.
 const THESIS_GAIN: (f64, f64) = (0.16, 8.0);
-/// The thesis: per cent in DRAM, and time with a weight of 100 relative to all in DRAM.
+/// The thesis: per cent in DRAM, and time relative to all in DRAM. It does not say with which weight.
 const THESIS: [(f64, f64); 2] = [(0.0, 1.42), (10.0, 1.116)];
 /// Bytes to which a copy in DRAM is rounded up.
 const PAGE_BYTES: f64 = 4096.0;
@@ -219,7 +219,7 @@ fn draw(bench: &mut Bench, curves: Vec<Vec<(f64, f64)>>) {
         Series::measured(name, curve)
     });
     let mut series: Vec<Series> = measured.collect();
-    series.push(Series::reported("Dreseler 2021, weight 100", THESIS.to_vec()));
+    series.push(Series::reported("Dreseler 2021", THESIS.to_vec()));
     let x = Axis::linear("% of all bytes in DRAM");
     let y = Axis::linear("time of 22 queries / all in DRAM");
     bench.draw("Weights of random accesses (compare Dreseler 2021, figure 7.5)", plot::svg(&x, &y, &series));
