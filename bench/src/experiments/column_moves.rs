@@ -27,7 +27,8 @@ const LARGE_BYTES: f64 = 100e3;
 const QUICK_LARGE_BYTES: f64 = 10e3;
 /// Texts in segments of more bytes are long.
 const LONG_TEXTS_BYTES: f64 = 16.0 * 65_536.0;
-const MEMCPY: &str = "memcpy by one thread, into new memory";
+/// NVM is mapped in advance, as the target of these copies.
+const MEMCPY: &str = "memcpy by one thread, into mapped memory";
 
 /// Kinds of columns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -111,12 +112,12 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     for tier in ["dram", "nvm", "dram"] {
         side.ask(&format!("send {tier}"))?;
     }
-    copy.ask("copy-new 1")?;
+    copy.ask("copy 1")?;
     let mut shares = BTreeMap::<Kind, Vec<f64>>::new();
     let mut shown = BTreeMap::<Kind, Vec<Moved>>::new();
     let mut rounds = 0;
     while bench.wants_another_round(rounds) {
-        let memcpy = bench.ask(&mut copy, "copy-new 1")?;
+        let memcpy = bench.ask(&mut copy, "copy 1")?;
         let memcpy_mb_per_s = memcpy.value("bytes") / memcpy.ms / 1e3;
         let kinds = by_kind(moves(&side.ask("send-each nvm")?));
         side.ask("send dram")?;
