@@ -134,3 +134,29 @@ impl Side for Disk {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn pages_are_written_one_by_one_and_bad_requests_are_refused() {
+        let folder = std::env::temp_dir().join(format!("terrace-bench-disk-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let mut side = Disk::new(&folder).unwrap();
+        for what in ["inserts", "appends", "updates"] {
+            let sample = match side.run(&format!("{what} 20")) {
+                // O_DIRECT does not exist everywhere.
+                Err(Error::Io { .. }) if what != "inserts" => continue,
+                sample => sample.unwrap(),
+            };
+            assert!(sample.value(what) > 0.0 && sample.ms >= 20.0, "{what}: {sample:?}");
+            assert!(!folder.join("raw").exists(), "{what} leaves its file");
+        }
+        for bad in ["appends", "appends x", "reads 20"] {
+            assert!(side.run(bad).unwrap_err().to_string().contains("does not know"), "{bad}");
+        }
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+}
