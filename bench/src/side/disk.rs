@@ -1,4 +1,4 @@
-//! Raw writes to the disk: bytes written in order to one file and made durable, without Terrace.
+//! Raw writes to the disk: bytes written in order to one file, or pages one by one, and made durable, without Terrace.
 //!
 //! The reference for writes, so it does nothing else: one thread, one file, `write` and `fsync`, of bytes that do not
 //! compress. Large writes are tried through the page cache and around it (O_DIRECT); the faster way counts. Files are
