@@ -228,7 +228,7 @@ pub const ALL: &[Experiment] = &[
     experiment("access-methods", "-", access::run)
         .about("reads by direct reads, io_uring, maps, page cache; less memory; slowed disk; against a raw io_uring"),
     experiment("device-table", "-", device_table::run)
-        .about("reads and durable writes of tuples one at a time, in order and at random: DRAM, emulated NVM, the disk as it is and throttled"),
+        .about("reads of tuples and durable writes of pages one at a time, in order and at random: DRAM, emulated NVM, the disk as it is and throttled"),
     experiment("skewed-reads", "-", skewed_reads::run)
         .about("skewed reads of a vector with memory for a part of it, hot part in DRAM, against all in memory; a map of a file beside it"),
     experiment("counters", "P9", counters::run)
