@@ -41,15 +41,21 @@ impl Cgroup {
         Ok(group)
     }
 
+    /// Like [`Self::disk`], and as much of direct writes.
+    pub fn disk_both_ways(folder: &Path, bytes_per_s: u64, operations_per_s: u64) -> Result<Self> {
+        let disk = disk_of(folder)?;
+        let group = Self::disk(folder, bytes_per_s, operations_per_s)?;
+        group.set("blkio.throttle.write_bps_device", &format!("{disk} {bytes_per_s}"))?;
+        group.set("blkio.throttle.write_iops_device", &format!("{disk} {operations_per_s}"))?;
+        Ok(group)
+    }
+
     /// A slow disk in place of the one that holds `folder`, for the processes that join: [`SLOW_DISK_BYTES_PER_S`] of reads, and
     /// of direct writes. Version 1 does not limit writes through the page cache, such as those of the catalog.
     pub fn slow_disk(folder: &Path) -> Result<Self> {
         /// No limit that anything here meets.
         const OPERATIONS_PER_S: u64 = 1_000_000;
-        let disk = disk_of(folder)?;
-        let group = Self::disk(folder, SLOW_DISK_BYTES_PER_S, OPERATIONS_PER_S)?;
-        group.set("blkio.throttle.write_bps_device", &format!("{disk} {SLOW_DISK_BYTES_PER_S}"))?;
-        Ok(group)
+        Self::disk_both_ways(folder, SLOW_DISK_BYTES_PER_S, OPERATIONS_PER_S)
     }
 
     /// Starts a program under the limit: a shell joins the group and then executes the program, so that the limit also

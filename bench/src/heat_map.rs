@@ -20,14 +20,15 @@ pub struct HeatRow {
     pub counts: Vec<f64>,
 }
 
-/// Draws all rows, each over the whole width; beside each its mean.
-pub fn svg(rows: &[HeatRow]) -> String {
+/// Draws all rows, each over the whole width; beside each its mean. `what` names the numbers.
+pub fn svg(what: &str, rows: &[HeatRow]) -> String {
     let most = rows.iter().flat_map(|row| row.counts.iter().copied()).fold(0.0, f64::max);
     let height = rows.len() as f64 * ROW + 24.0;
     let room = WIDTH - LEFT - 60.0;
     let mut text = format!(
-        "<svg viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"accesses by column and chunk\" \
-         shape-rendering=\"crispEdges\"><g style=\"font-size:8px\">"
+        "<svg viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"{} by column and chunk\" \
+         shape-rendering=\"crispEdges\"><g style=\"font-size:8px\">",
+        escape(what)
     );
     for (number, row) in rows.iter().enumerate() {
         let top = number as f64 * ROW;
@@ -62,9 +63,10 @@ pub fn svg(rows: &[HeatRow]) -> String {
     }
     let _ = write!(
         text,
-        "</g><text x=\"{LEFT}\" y=\"{:.1}\">black: never; violet to yellow: 1 to {most:.0} accesses of a chunk, \
+        "</g><text x=\"{LEFT}\" y=\"{:.1}\">black: never; violet to yellow: 1 to {most:.0} {} of a chunk, \
          logarithmic; right: mean</text></svg>",
-        height - 6.0
+        height - 6.0,
+        escape(what)
     );
     text
 }
@@ -101,7 +103,7 @@ mod tests {
             HeatRow { name: "t.a".into(), counts: vec![0.0, 0.0, 5.0, 5.0, 5.0, 0.0] },
             HeatRow { name: "t.b".into(), counts: Vec::new() },
         ];
-        let svg = svg(&rows);
+        let svg = svg("accesses", &rows);
         assert_eq!(svg.matches("<rect").count(), 3);
         assert!(svg.contains(">t.b<") && svg.contains(">2.5<") && !svg.contains("NaN"), "{svg}");
     }

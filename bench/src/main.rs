@@ -2,6 +2,7 @@
 //!
 //! - [`bars`]: horizontal bars as SVG
 //! - [`bench`](mod@bench): the context of an experiment: options, children, rows
+//! - [`black_friday`]: TPC-H with days that have half of the orders of their year
 //! - [`cgroup`]: limits on a side's memory and disk
 //! - [`child`]: a side in its own process: JSON lines over stdin and stdout
 //! - [`cli`]: the commands `list` and `run`
@@ -23,12 +24,14 @@
 //! - [`tenants`]: TPC-H of ten tenants
 //! - [`tpcds`]: TPC-DS on disk
 //! - [`tpch`]: queries and tables of TPC-H
+//! - [`vector`]: a vector in a hot, a warm and a cold part
 
 // Benchmarks measure the machine's own time; there is nothing to simulate.
 #![allow(clippy::disallowed_methods)]
 
 mod bars;
 mod bench;
+mod black_friday;
 mod cgroup;
 mod child;
 mod cli;
@@ -50,6 +53,7 @@ mod streams;
 mod tenants;
 mod tpcds;
 mod tpch;
+mod vector;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;

@@ -1,5 +1,5 @@
-//! Lines over two axes as SVG text: measured values as full lines, values that papers report as hollow points with
-//! broken lines between them.
+//! Lines over two axes as SVG text: measured values as full lines or as single points, values that papers report as hollow
+//! points with broken lines between them.
 
 use std::fmt::Write as _;
 
@@ -66,26 +66,41 @@ impl Axis {
     }
 }
 
+/// How the points of a series are drawn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Style {
+    /// Measured: points, and a line through them.
+    Line,
+    /// Measured one by one: small points without a line.
+    Scatter,
+    /// Reported by a paper: hollow points, and a broken line between them.
+    Reported,
+}
+
 /// One line, or some points.
 #[derive(Debug, Clone)]
 pub struct Series {
     /// Name of the series.
     pub name: String,
-    /// Points of the line, ascending.
+    /// Its points; those of a line ascend.
     pub points: Vec<(f64, f64)>,
-    /// Reported by a paper: hollow points, and a broken line between them.
-    pub reported: bool,
+    style: Style,
 }
 
 impl Series {
     /// A series that was measured.
     pub fn measured(name: &str, points: Vec<(f64, f64)>) -> Self {
-        Self { name: name.to_owned(), points, reported: false }
+        Self { name: name.to_owned(), points, style: Style::Line }
+    }
+
+    /// Measurements without an order, each a point of its own.
+    pub fn scattered(name: &str, points: Vec<(f64, f64)>) -> Self {
+        Self { name: name.to_owned(), points, style: Style::Scatter }
     }
 
     /// A series that a paper reports.
     pub fn reported(name: &str, points: Vec<(f64, f64)>) -> Self {
-        Self { name: name.to_owned(), points, reported: true }
+        Self { name: name.to_owned(), points, style: Style::Reported }
     }
 }
 
@@ -132,17 +147,26 @@ pub fn svg(x: &Axis, y: &Axis, series: &[Series]) -> String {
     for (number, (series, colour)) in series.iter().zip(COLOURS.iter().cycle()).enumerate() {
         let points: Vec<_> = series.points.iter().filter(|(a, b)| a.is_finite() && b.is_finite()).collect();
         let points: Vec<_> = points.iter().map(|(a, b)| (to_x(x.place(*a)), to_y(y.place(*b)))).collect();
-        if !series.reported || points.len() > 1 {
+        let has_line = match series.style {
+            Style::Line => true,
+            Style::Scatter => false,
+            Style::Reported => points.len() > 1,
+        };
+        if has_line {
             let line: Vec<String> = points.iter().map(|(a, b)| format!("{a:.1},{b:.1}")).collect();
             let line = line.join(" ");
             let width = if number == 0 { 3 } else { 2 };
-            let dash = if series.reported { " stroke-dasharray=\"4 4\"" } else { "" };
+            let dash = if series.style == Style::Reported { " stroke-dasharray=\"4 4\"" } else { "" };
             let _ = write!(
                 text,
                 "<polyline points=\"{line}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"{width}\"{dash}/>"
             );
         }
-        let (radius, fill) = if series.reported { (5.0, "none") } else { (3.0, *colour) };
+        let (radius, fill) = match series.style {
+            Style::Line => (3.0, *colour),
+            Style::Scatter => (1.5, *colour),
+            Style::Reported => (5.0, "none"),
+        };
         let mut dot = |a: f64, b: f64| {
             let _ = write!(
                 text,
@@ -183,6 +207,14 @@ mod tests {
         assert_eq!(svg.matches("stroke-dasharray").count(), 1);
         assert!(svg.contains("ours &lt;1&gt;") && !svg.contains("NaN"), "{svg}");
         assert!(svg.contains(">0<") && svg.contains(">100<") && svg.contains(">1.4<"), "{svg}");
+    }
+
+    #[test]
+    fn scattered_points_have_no_line() {
+        let points = Series::scattered("segments", vec![(3.0, 1.0), (1.0, 2.0), (2.0, 0.5)]);
+        let svg = svg(&Axis::logarithmic("bytes"), &Axis::logarithmic("accesses"), &[points]);
+        assert_eq!((svg.matches("<polyline").count(), svg.matches("<circle").count()), (0, 3 + 1));
+        assert_eq!(svg.matches("r=\"1.5\"").count(), 3 + 1);
     }
 
     #[test]

@@ -40,6 +40,8 @@ impl Statement {
 pub struct Answer {
     /// Name of the statement.
     pub name: String,
+    /// Its start, in milliseconds after that of all streams.
+    pub at_ms: f64,
     /// Time from its text to the end of its rows, waits for admission included, in milliseconds.
     pub ms: f64,
     /// The number of rows, or the error.
@@ -83,28 +85,37 @@ fn run_until(url: &str, streams: &[Vec<Statement>], duration: Option<Duration>) 
         let connection = Connection::to(url);
         let clients = try_join_all(streams.iter().map(|_| Client::connect(&connection))).await?;
         let start = Instant::now();
-        let end = duration.map(|duration| start + duration);
-        let running = clients.into_iter().zip(streams).map(|(client, statements)| run_stream(client, statements, end));
+        let span = Span { start, end: duration.map(|duration| start + duration) };
+        let running = clients.into_iter().zip(streams).map(|(client, statements)| run_stream(client, statements, span));
         let answers = futures::future::join_all(running).await;
         Ok(Answers { ms: start.elapsed().as_secs_f64() * 1e3, all: answers.into_iter().flatten().collect() })
     })
 }
 
-/// Runs statements once, or again and again until `end`.
-async fn run_stream(mut client: Client, statements: &[Statement], end: Option<Instant>) -> Vec<Answer> {
+/// The time of streams; without an end they run their statements once.
+#[derive(Debug, Clone, Copy)]
+struct Span {
+    start: Instant,
+    end: Option<Instant>,
+}
+
+/// Runs statements once, or again and again until the end.
+async fn run_stream(mut client: Client, statements: &[Statement], span: Span) -> Vec<Answer> {
     let mut answers = Vec::new();
     loop {
         for statement in statements {
             let start = Instant::now();
-            if end.is_some_and(|end| start >= end) {
+            if span.end.is_some_and(|end| start >= end) {
                 return answers;
             }
             let rows = client.query(&statement.sql).await;
             let rows = rows.map(|batches| batches.iter().map(|batch| batch.num_rows()).sum());
             let ms = start.elapsed().as_secs_f64() * 1e3;
-            answers.push(Answer { name: statement.name.clone(), ms, rows: rows.map_err(|error| error.to_string()) });
+            let at_ms = start.duration_since(span.start).as_secs_f64() * 1e3;
+            let rows = rows.map_err(|error| error.to_string());
+            answers.push(Answer { name: statement.name.clone(), at_ms, ms, rows });
         }
-        if end.is_none() || statements.is_empty() {
+        if span.end.is_none() || statements.is_empty() {
             return answers;
         }
     }

@@ -2,8 +2,8 @@
 //! bare io_uring that reads blocks of the same size in the same pattern; with memory taken away, and on a slowed disk.
 //!
 //! Repeats figures 5.4 and 5.5 of Dreseler's thesis (random reads by block size and threads; maps with 16 MB of memory)
-//! and figure 2 of Meyer et al., ADMS 2015 (reads with less and less memory). `docs/benchmarks.md` has both beside
-//! ours.
+//! and figure 2 of Meyer et al., ADMS 2015 (reads with less and less memory: their time, and major page faults).
+//! `docs/benchmarks.md` has both beside ours.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -19,10 +19,13 @@ use crate::bench::{Bench, Finding, Target};
 use crate::cgroup::Cgroup;
 use crate::child::Child;
 use crate::error::{Error, Result};
+use crate::plot::{self, Axis, Series};
 use crate::side::SideSpec;
 use crate::statistics::median;
 
 const KIB: u64 = 1 << 10;
+/// A page of memory.
+const PAGE: u64 = 4 * KIB;
 const BLOCKS: [u64; 6] = [512, 4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB, 1 << 20];
 const RANDOM: &str = "random";
 const SEQUENTIAL: &str = "sequential";
@@ -78,6 +81,14 @@ struct Group<'a> {
 struct Sides {
     ways: Child,
     raw: Child,
+}
+
+/// Medians of a way.
+#[derive(Debug, Clone, Copy)]
+struct Rate {
+    bytes_per_s: f64,
+    /// Major page faults per page that was read.
+    faults_per_page: f64,
 }
 
 /// Bytes/s with everything in memory, by method, pattern and block.
@@ -178,7 +189,7 @@ fn plain(bench: &mut Bench, sides: &mut Sides) -> Result<InMemory> {
         let group = Group { label: "", pattern, block, ways, ms, runs: RUNS, limits: json!({}) };
         let rates = measure(bench, sides, &group, None)?;
         let one = ways.iter().zip(rates).filter(|(way, _)| way.threads == 1);
-        in_memory.extend(one.map(|(way, rate)| ((way.method, pattern, block), rate)));
+        in_memory.extend(one.map(|(way, rate)| ((way.method, pattern, block), rate.bytes_per_s)));
     }
     sides.ways.ask("drop")?;
     Ok(in_memory)
@@ -195,7 +206,10 @@ fn under_pressure(
     let buffered = Way::new("buffered", "kept", 1, 1);
     let engine = Way::new("engine", "kept", 1, DEPTH);
     let (ms, runs) = if bench.quick { (20, 1) } else { (200, RUNS) };
-    let shares: &[u64] = if bench.quick { &[25] } else { &[80, 50, 25] };
+    let shares: &[u64] = if bench.quick { &[25] } else { &[80, 67, 50, 25] };
+    // Of maps, in the order of `cells`: per cent that do not fit into memory, and faults per page.
+    let mut faults = [const { Vec::new() }; 2];
+    let cells = [(RANDOM, 4 * KIB), (SEQUENTIAL, 1 << 20)];
     for &share in shares {
         let limit = file_bytes * share / 100;
         let group = Cgroup::memory(limit)?;
@@ -204,16 +218,18 @@ fn under_pressure(
         group.add(sides.ways.id())?;
         sides.ways.ask("fill")?;
         let limits = json!({ "memory_limit_bytes": limit, "memory_share": share as f64 / 100.0 });
-        for (pattern, block) in [(RANDOM, 4 * KIB), (SEQUENTIAL, 1 << 20)] {
+        for ((pattern, block), faults) in cells.into_iter().zip(&mut faults) {
             // The engine's own memory does not fit where the file is small.
             let label = format!("{share} % memory, ");
             let ways = [map, buffered, engine];
             let ways = if bench.quick { &ways[..2] } else { &ways };
             let group = Group { label: &label, pattern, block, ways, ms, runs, limits: limits.clone() };
-            measure(bench, &mut sides, &group, Some(in_memory))?;
+            let rates = measure(bench, &mut sides, &group, Some(in_memory))?;
+            faults.extend(rates.first().map(|rate| ((100 - share) as f64, rate.faults_per_page)));
         }
         sides.ways.ask("drop")?;
     }
+    draw_faults(bench, faults);
     if bench.quick {
         return Ok(());
     }
@@ -229,6 +245,22 @@ fn under_pressure(
         measure(bench, &mut sides, &group, Some(in_memory))?;
     }
     Ok(())
+}
+
+/// Draws the page faults of maps: those of random reads, and of reads in order. The paper expects random ones to grow linearly
+/// with what is not in memory.
+fn draw_faults(bench: &mut Bench, faults: [Vec<(f64, f64)>; 2]) {
+    let evicted: Vec<(f64, f64)> = faults[0].iter().map(|(percent, _)| (*percent, percent / 100.0)).collect();
+    let [random, sequential] = faults;
+    let series = [
+        Series::measured("map, random 4 KiB", random),
+        Series::measured("map, in order, 1 MiB", sequential),
+        Series::reported("random, linear as Meyer et al. expect", evicted),
+    ];
+    let x = Axis::linear("% of the data that does not fit into memory");
+    let y = Axis::linear("major page faults / page read");
+    let title = "Page faults of maps with less memory (compare Meyer et al. 2015, figures 2b and 2d: random ones grow linearly)";
+    bench.draw(title, plot::svg(&x, &y, &series));
 }
 
 /// Measures cold reads and a scan by Terrace on a disk slowed to `speed`.
@@ -259,8 +291,8 @@ fn slowed(bench: &mut Bench, speed: DiskSpeed, start: &impl Fn() -> Result<Sides
     io::scan(bench, 1.0, Some(&io::Slowed { limit: &limit, label: &label, runs, params: limits }))
 }
 
-/// Measures the ways in turn with the reference side and adds their rows; returns the median bytes/s of each.
-fn measure(bench: &mut Bench, sides: &mut Sides, group: &Group<'_>, in_memory: Option<&InMemory>) -> Result<Vec<f64>> {
+/// Measures the ways in turn with the reference side and adds their rows; returns the medians of each.
+fn measure(bench: &mut Bench, sides: &mut Sides, group: &Group<'_>, in_memory: Option<&InMemory>) -> Result<Vec<Rate>> {
     let Group { pattern, block, ms, .. } = *group;
     let op = |way: Way, ms: u64| {
         let Way { method, state, threads, depth } = way;
@@ -309,7 +341,15 @@ fn measure(bench: &mut Bench, sides: &mut Sides, group: &Group<'_>, in_memory: O
         let sides = (sides.ways.name(), sides.raw.name());
         bench.add(Finding { sides, what: &what, values: ratios, target, params });
     }
-    Ok(found.iter().map(|(_, rates, _)| median(rates)).collect())
+    let pages = pages_per_read(block);
+    let rate =
+        |rates: &[f64], faults: &[f64]| Rate { bytes_per_s: median(rates), faults_per_page: median(faults) / pages };
+    Ok(found.iter().map(|(_, rates, faults)| rate(rates, faults)).collect())
+}
+
+/// Pages that a read of a block touches.
+fn pages_per_read(block: u64) -> f64 {
+    block.div_ceil(PAGE) as f64
 }
 
 fn way_name(way: Way) -> String {
@@ -331,7 +371,7 @@ fn size(bytes: u64) -> String {
 }
 
 /// A file of random bytes, kept for the next run, and its length: 1 to 4 GiB by scale, 64 MiB in a quick run.
-fn make_file(bench: &Bench) -> Result<(PathBuf, u64)> {
+pub(super) fn make_file(bench: &Bench) -> Result<(PathBuf, u64)> {
     let gib = (bench.scale(1.0).ceil() as u64).clamp(1, 4).next_power_of_two();
     let bytes = if bench.quick { 64 << 20 } else { gib << 30 };
     let path = bench.data_dir.join(format!("access-{}.bin", bytes >> 20));
@@ -351,4 +391,21 @@ fn make_file(bench: &Bench) -> Result<(PathBuf, u64)> {
     file.sync_all().map_err(failed())?;
     std::fs::rename(&partial, &path).map_err(Error::path("create", &path))?;
     Ok((path, bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn small_blocks_touch_one_page() {
+        assert_eq!([512, 4 * KIB, 16 * KIB, 1 << 20].map(pages_per_read), [1.0, 1.0, 4.0, 256.0]);
+    }
+
+    #[test]
+    fn ways_and_sizes_are_named() {
+        assert_eq!(way_name(Way::new("map", "cold", 8, 1)), "map cold x8");
+        assert_eq!(way_name(Way::new("engine", "kept", 1, DEPTH)), "engine d32");
+        assert_eq!([512, 4 * KIB, 1 << 20].map(size), ["512 B", "4 KiB", "1 MiB"]);
+    }
 }

@@ -1,8 +1,9 @@
 //! The cost of counting accesses: this build against a second build without counters (Dreseler 2021, table 6.2, p. 97:
 //! latencies of TPC-H SF 10 with 50 clients on 56 cores).
 //!
-//! Instructions of a scan differ by a part or two in a thousand from run to run; the time of TPC-H has its spread. The
-//! second build has the same sources and the feature `no-counters`; all crates above `terrace-storage` are compiled again for it.
+//! Instructions of a scan differ by a part or two in a thousand from run to run; the time of TPC-H, of one client and of 50, has
+//! its spread. The second build has the same sources and the feature `no-counters`; all crates above `terrace-storage` are
+//! compiled again for it.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -28,9 +29,14 @@ const THESIS: [f64; 22] = [
 /// Like [`THESIS`], but for counters that are not atomic.
 const THESIS_NOT_ATOMIC: [f64; 22] =
     [1.3, 1.1, -0.3, 0.2, -0.3, 0.4, 0.6, -0.1, 0.1, -0.3, 1.1, 0.4, 1.7, 0.4, 0.3, 1.0, 0.0, 2.5, 1.4, 1.2, 0.2, 0.4];
+/// Like the sum in [`THESIS`].
+const THESIS_SUM: f64 = 0.989;
+/// The thesis' clients, of which many count the same segments at once.
+const CLIENTS: usize = 50;
+const QUICK_CLIENTS: usize = 10;
 const NAMES: (&str, &str) = ("counters on", "counters compiled out");
 
-/// Counts instructions of a scan and of a filtered scan, then times TPC-H.
+/// Counts instructions of a scan and of a filtered scan, then times TPC-H of one client and of many.
 pub fn run(bench: &mut Bench) -> Result<()> {
     let ours = std::env::current_exe().map_err(Error::io("cannot find this program"))?;
     let twin = twin(&ours)?;
@@ -74,6 +80,23 @@ fn times(bench: &mut Bench, ours: &Path, twin: &Path) -> Result<()> {
     let summary = Summary { sides: NAMES, label: "", mean: TARGET, each: TARGET, params };
     queries::add_rows(bench, &summary, &rounds, |a, b| a.ms / b.ms);
     draw(bench, &rounds);
+    crowds(bench, &mut on, &mut off, scale)
+}
+
+/// Compares the latencies of many clients at once, as in the thesis; once, because it takes minutes.
+fn crowds(bench: &mut Bench, on: &mut Child, off: &mut Child, scale: f64) -> Result<()> {
+    let clients = if bench.quick { QUICK_CLIENTS } else { CLIENTS };
+    let op = format!("crowd {clients} {}", bench.seed);
+    let found = bench.in_turn(1, |bench| {
+        let a = bench.ask(on, &op)?;
+        Ok((a.value("sum_ms"), bench.ask(off, &op)?.value("sum_ms")))
+    })?;
+    let params = json!({
+        "scale": scale, "threads": bench.threads, "clients": clients, "sum_ms_a": median(&found.a),
+        "sum_ms_b": median(&found.b), "paper": THESIS_SUM,
+    });
+    let what = format!("{clients} clients, sum of mean latencies");
+    bench.add(Finding { sides: NAMES, what: &what, values: &found.ratios, target: Target::OPEN, params });
     Ok(())
 }
 

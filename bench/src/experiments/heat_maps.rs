@@ -99,9 +99,9 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     let all = Accesses::between(&after_one, &child.ask("heat")?);
     bench.draw(
         "Accesses of query 5 (compare Dreseler 2021, figure 6.3: orders pruned at both ends, lineitem by the join)",
-        heat_map::svg(&one.rows()),
+        heat_map::svg("accesses", &one.rows()),
     );
-    bench.draw("Accesses of the 22 queries", heat_map::svg(&all.rows()));
+    bench.draw("Accesses of the 22 queries", heat_map::svg("accesses", &all.rows()));
     let segments: usize = all.columns.values().map(Vec::len).sum();
     let mut add = |what: &str, value: f64, (papers, reach): (f64, f64)| {
         let params = json!({ "scale": scale, "segments": segments, "unit": "share", "paper": papers });

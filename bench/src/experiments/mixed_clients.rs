@@ -198,7 +198,7 @@ mod tests {
 
     #[test]
     fn the_rest_is_what_is_no_heavy_sort() {
-        let answer = |name: &str, ms, rows| Answer { name: name.to_owned(), ms, rows };
+        let answer = |name: &str, ms, rows| Answer { name: name.to_owned(), at_ms: 0.0, ms, rows };
         let refused = || Err("try again".to_owned());
         let answers = [
             answer(POINT, 1.0, Ok(1)),

@@ -3,10 +3,15 @@
 //! - [`access`]: ways to the bytes of a file
 //! - [`admission`]: policies of admission in little query memory
 //! - [`advisor`]: predictions of the advisor
+//! - [`budget_changes`]: latency of TPC-H while the budget of DRAM changes
 //! - [`budgets`]: TPC-H at several budgets, by every policy
 //! - [`ch_benchmark`]: hot views
+//! - [`client_throughput`]: throughput of TPC-H by clients and threads
+//! - [`column_moves`]: moves of single segments, by type of the column
 //! - [`contest`]: compares policies
 //! - [`counters`]: cost of counting accesses
+//! - [`decisions`]: columns and segments of TPC-H by size, accesses and tier
+//! - [`device_table`]: devices by single reads and durable writes
 //! - [`dram_saved`]: DRAM saved at equal latency
 //! - [`forms`]: TPC-H with packed columns in memory
 //! - [`heat_maps`]: heat maps of TPC-H
@@ -25,6 +30,7 @@
 //! - [`peers`]: programs to compare with
 //! - [`points_beside_upkeep`]: look-ups beside background work
 //! - [`queries`]: rounds of queries
+//! - [`random_weights`]: placement by weights of random accesses
 //! - [`read_gaps`]: holes that are read through
 //! - [`read_levels`]: reads by the levels of their operators
 //! - [`replayed_streams`]: recorded streams on virtual time
@@ -32,7 +38,10 @@
 //! - [`result_streams`]: large results over one connection and over four
 //! - [`round_trips`]: smallest statements over one connection
 //! - [`scan_admission`]: a scan of a cold table, with admission between epochs and without
+//! - [`segments`]: all segments of a store
 //! - [`simulation`]: policies on virtual time
+//! - [`skewed_heat`]: heat maps of query 18 with skewed dates
+//! - [`skewed_reads`]: skewed reads with little memory, against a map
 //! - [`solver`]: time and gap of the solver
 //! - [`solver_quality`]: placements by solving time
 //! - [`spilled_rows`]: spilled rows on disk and on the fastest tier
@@ -45,14 +54,20 @@
 //! - [`writes`]: writes and deleted rows
 //! - [`ycsb`]: the YCSB workloads
 //! - [`ycsb_blocks`]: YCSB by chunk sizes
+//! - [`ycsb_over_time`]: YCSB over time, by merging and device
 
 mod access;
 mod admission;
 mod advisor;
+mod budget_changes;
 mod budgets;
 mod ch_benchmark;
+mod client_throughput;
+mod column_moves;
 mod contest;
 mod counters;
+mod decisions;
+mod device_table;
 mod dram_saved;
 mod forms;
 mod heat_maps;
@@ -71,6 +86,7 @@ mod packed_homes;
 mod peers;
 mod points_beside_upkeep;
 mod queries;
+mod random_weights;
 mod read_gaps;
 mod read_levels;
 mod replayed_streams;
@@ -78,7 +94,10 @@ mod restart;
 mod result_streams;
 mod round_trips;
 mod scan_admission;
+mod segments;
 mod simulation;
+mod skewed_heat;
+mod skewed_reads;
 mod solver;
 mod solver_quality;
 mod spilled_rows;
@@ -91,6 +110,7 @@ mod tpch;
 mod writes;
 mod ycsb;
 mod ycsb_blocks;
+mod ycsb_over_time;
 
 use crate::bench::Bench;
 use crate::error::{Error, Result};
@@ -130,6 +150,8 @@ pub const ALL: &[Experiment] = &[
         .about("the same through ADBC and a server, against the faster DuckDB in its process"),
     experiment("tpch-parquet", "-", tpch::parquet)
         .about("TPC-H, all segments in DRAM, against DataFusion on Parquet files"),
+    experiment("client-throughput", "-", client_throughput::run)
+        .about("iterations/s of TPC-H on servers with all data in DRAM: 50 clients against one, all threads against one"),
     experiment("ssb", "-", ssb::run)
         .about("the Star Schema Benchmark, all segments in DRAM, against DataFusion's memory tables and DuckDB in memory"),
     experiment("tpch-tiered", "P3", tiered::ssd)
@@ -154,15 +176,23 @@ pub const ALL: &[Experiment] = &[
         .about("TPC-H at seven budgets of DRAM, the solver's placement against those of all other policies"),
     experiment("budgets-nvm", "-", budgets::nvm)
         .about("the same with the rest on emulated, slowed NVM, as in the thesis"),
+    experiment("random-weights", "-", random_weights::run)
+        .about("TPC-H at three budgets of DRAM, the rest on emulated NVM: placement by the cost model, against weights of random accesses"),
     experiment("tenants", "-", tenants::run).about(
         "TPC-H of ten tenants with binomial shares, at six budgets of DRAM, the solver against all other policies",
     ),
+    experiment("budget-changes", "-", budget_changes::run)
+        .about("TPC-H of four clients while the budget of DRAM changes, over time: statements beside the moves, against after them"),
     experiment("dram-saved", "-", dram_saved::tpch)
         .about("TPC-H at smaller and smaller budgets of DRAM: how much is saved at equal latency"),
     experiment("dram-saved-ds", "-", dram_saved::tpcds)
         .about("TPC-DS at smaller and smaller budgets of DRAM: how much is saved at equal latency"),
     experiment("heat-maps", "-", heat_maps::run)
         .about("accesses of TPC-H by table, column and chunk, as pictures; what nobody reads"),
+    experiment("heat-maps-skewed", "-", skewed_heat::run)
+        .about("values that query 18 reads by chunk, with days that have half of the orders of a year, as in JCC-H, and without"),
+    experiment("decisions", "-", decisions::run)
+        .about("columns and segments of TPC-H by size and accesses, and the tiers that they get: 10 % DRAM, 30 % emulated NVM, SSD"),
     experiment("memory-limit", "P6", memory_limit::run)
         .about("TPC-H in 2 GiB, one client over Flight SQL, against DuckDB on its file and DataFusion on Parquet"),
     experiment("statement-memory", "-", statement_memory::run)
@@ -197,6 +227,10 @@ pub const ALL: &[Experiment] = &[
         .about("look-ups of a row at a client, 20 a second, beside four cold scans, by the bytes of these that run at once; S2"),
     experiment("access-methods", "-", access::run)
         .about("reads by direct reads, io_uring, maps, page cache; less memory; slowed disk; against a raw io_uring"),
+    experiment("device-table", "-", device_table::run)
+        .about("reads of tuples and durable writes of pages one at a time, in order and at random: DRAM, emulated NVM, the disk as it is and throttled"),
+    experiment("skewed-reads", "-", skewed_reads::run)
+        .about("skewed reads of a vector with memory for a part of it, hot part in DRAM, against all in memory; a map of a file beside it"),
     experiment("counters", "P9", counters::run)
         .about("access counters on, against compiled out: instructions of scans, time of TPC-H"),
     experiment("solver", "P10", solver::run)
@@ -205,6 +239,8 @@ pub const ALL: &[Experiment] = &[
         .about("gap of placements by the time spent on them: ours, greedy and exact, on TPC-H, 100 k and 1 M segments"),
     experiment("moves", "P11", moves::run)
         .about("moves between all tiers, against memcpy and raw reads; queries beside moves, against without"),
+    experiment("column-moves", "-", column_moves::run)
+        .about("moves of single segments between memory tiers by one thread, by size and type of the column, against memcpy"),
     experiment("simulation", "-", simulation::run)
         .about("placement on virtual time: reading time of every policy and workload, against a clairvoyant's"),
     experiment("replayed-streams", "-", replayed_streams::run)
@@ -229,6 +265,8 @@ pub const ALL: &[Experiment] = &[
         .about("YCSB 90/10 on eight times the DRAM tier: cold reads merged selectively, against never and always"),
     experiment("ycsb-blocks", "-", ycsb_blocks::run)
         .about("the same by what a cold read fetches, by engine of reads, and tuned against untuned, on two disks"),
+    experiment("ycsb-over-time", "-", ycsb_over_time::run)
+        .about("the same workload over time, cold reads merged selectively against always, on three disks; on emulated NVM in place"),
     experiment("read-gaps", "-", read_gaps::run)
         .about("scattered rows of cold columns, by the longest hole that is read through, on three disks"),
     experiment("advisor", "-", advisor::run)

@@ -70,8 +70,8 @@ struct Pair {
 /// Measures every pair of tiers.
 fn pairs(bench: &mut Bench, scale: f64) -> Result<()> {
     let store = bench.dataset(scale)?.clone_store()?;
-    let mut side =
-        Child::start("Terrace, moving everything", &SideSpec::Tiers { store: store.path(), threads: bench.threads })?;
+    let spec = SideSpec::Tiers { store: store.path(), threads: bench.threads, single_mover: false };
+    let mut side = Child::start("Terrace, moving everything", &spec)?;
     let id = side.ask("table lineitem")?.value("id");
     let folder = bench.dataset(scale)?.store().join("ssd").join(format!("t{id}"));
     let mut device = Child::start(DEVICE, &SideSpec::Device { folder })?;

@@ -106,6 +106,7 @@ pub fn merge(bench: &mut Bench) -> Result<()> {
                 merge,
                 chunk_rows: CHUNK_ROWS,
                 blocking: false,
+                nvm: false,
             };
             Ok::<_, Error>((Child::start(label, &spec)?, store))
         };

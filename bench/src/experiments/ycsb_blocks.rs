@@ -104,7 +104,8 @@ fn measure(bench: &mut Bench, disk: &str, kinds: &[Kind], limit: Option<&Cgroup>
     for (number, kind) in kinds.iter().enumerate() {
         let store = StoreClone::empty(bench.scratch(&format!("ycsb-{disk}-{number}")))?;
         let Kind { chunk_rows, merge, blocking, .. } = *kind;
-        let spec = SideSpec::Ycsb { store: store.path(), records, clients: bench.threads, merge, chunk_rows, blocking };
+        let clients = bench.threads;
+        let spec = SideSpec::Ycsb { store: store.path(), records, clients, merge, chunk_rows, blocking, nvm: false };
         let mut child = Child::start_limited(kind.name, limit, &spec)?;
         child.ask(&format!("round {operations}"))?;
         all.push(Contender { kind: *kind, child, rates: Vec::new(), cold_bytes: Vec::new(), _store: store });

@@ -5,10 +5,14 @@
 //! `map-plain` (a map without advice to the kernel). STATE is `cold` (nothing is read twice), `warm` (the map stays) or
 //! `kept` (the page cache keeps as much as it can). PATTERN is `random` or `sequential`.
 //!
+//! Requests about parts of the file: see [`parts`].
+//!
 //! - [`offsets`]: offsets that a thread reads
+//! - [`parts`]: parts of the file through a map
 //! - [`reader`]: methods of reading
 
 mod offsets;
+mod parts;
 mod reader;
 
 use std::fs::File;
@@ -39,6 +43,7 @@ pub struct Access {
     engine: Option<Arc<dyn BlockIo>>,
     /// A map whose pages are all present.
     warm: Option<Arc<Mmap>>,
+    parts: parts::Maps,
     passes: u64,
     /// Position of sequential reads in each thread's part, in blocks.
     cursor: u64,
@@ -62,7 +67,15 @@ impl Access {
         if !bytes.is_power_of_two() {
             return Err(Error::failed(format!("{} has {bytes} bytes, not a power of two", path.display())));
         }
-        Ok(Self { path: path.to_path_buf(), bytes, engine: None, warm: None, passes: 0, cursor: 0 })
+        Ok(Self {
+            path: path.to_path_buf(),
+            bytes,
+            engine: None,
+            warm: None,
+            parts: parts::Maps::default(),
+            passes: 0,
+            cursor: 0,
+        })
     }
 
     fn open(&self, flags: i32) -> Result<File> {
@@ -73,6 +86,7 @@ impl Access {
     /// Drops the file from the page cache.
     fn forget(&mut self) -> Result<()> {
         self.warm = None;
+        self.parts = parts::Maps::default();
         self.cursor = 0;
         let file = self.open(0)?;
         // SAFETY: the descriptor is open until the end of this function; the call takes no memory.
@@ -203,6 +217,7 @@ impl Side for Access {
         match op {
             "drop" => self.forget()?,
             "fill" => self.fill_page_cache()?,
+            _ if op.starts_with("scan ") || op.starts_with("touch ") => return self.read_part(op),
             _ => return self.read(&Request::parse(op).ok_or_else(|| unknown(op))?),
         }
         Ok(Sample::default())

@@ -49,12 +49,14 @@ use serde::{Deserialize, Serialize};
 use terrace_tier_store::placement::{MergeKind, PolicyKind};
 use terrace_tier_store::tier::codec::FormChoice;
 
+use crate::black_friday::BlackFriday;
 use crate::data::Dataset;
 use crate::error::{Error, Result};
 use crate::order_line::{OrderLine, Shape};
 use crate::row::Sample;
 use crate::tenants::Tenants;
 use crate::tpcds::TpcDs;
+use crate::vector::Vector;
 use terrace::Nvm;
 
 /// Data of a benchmark.
@@ -67,10 +69,14 @@ pub enum Workload {
     Star,
     /// TPC-H of ten tenants in the same tables.
     Tenants,
+    /// TPC-H with days that have half of the orders of their year.
+    BlackFriday,
     /// TPC-DS, from existing files.
     TpcDs,
     /// ORDER_LINE of CH-benCHmark.
     OrderLine,
+    /// A vector in a hot, a warm and a cold part.
+    Vector,
 }
 
 /// The kind of a side, and its data.
@@ -105,6 +111,8 @@ pub enum SideSpec {
         store: PathBuf,
         /// Threads and partitions.
         threads: usize,
+        /// True for moves one after the other, by one thread.
+        single_mover: bool,
     },
     /// Copies of memory without Terrace.
     Copy {
@@ -190,6 +198,8 @@ pub enum SideSpec {
         chunk_rows: u32,
         /// Reads by threads that block instead of io_uring.
         blocking: bool,
+        /// Adds a slowed, emulated NVM tier that holds all data.
+        nvm: bool,
     },
     /// Clients of ORDER_LINE of CH-benCHmark.
     OrderLine {
@@ -300,7 +310,9 @@ fn build(spec: SideSpec) -> Result<Box<dyn Side>> {
             match data {
                 Workload::TpcH => Dataset::new(&data_dir, scale).prepare()?,
                 Workload::Star => Dataset::star(&data_dir, scale).prepare()?,
+                Workload::BlackFriday => BlackFriday::new(&data_dir, scale).prepare()?,
                 Workload::Tenants => Tenants::new(&data_dir, scale).prepare()?,
+                Workload::Vector => Vector::new(&data_dir, scale).prepare()?,
                 Workload::TpcDs => TpcDs::new(&data_dir, scale).prepare()?,
                 Workload::OrderLine => OrderLine::new(&data_dir, scale).prepare()?,
             }
@@ -310,8 +322,8 @@ fn build(spec: SideSpec) -> Result<Box<dyn Side>> {
             let nvm = if nvm { Nvm::Slowed } else { Nvm::Absent };
             Box::new(terrace::Terrace::open(&store, threads, nvm, policy, form)?)
         }
-        SideSpec::Tiers { store, threads } => {
-            Box::new(terrace::Terrace::open(&store, threads, Nvm::Plain, PolicyKind::Optimal, FormChoice::Plain)?)
+        SideSpec::Tiers { store, threads, single_mover } => {
+            Box::new(terrace::Terrace::open_tiers(&store, threads, single_mover)?)
         }
         SideSpec::Copy { threads } => Box::new(copy::Copy::new(threads)),
         SideSpec::MemTable { data_dir, scale, threads } => {
@@ -329,8 +341,9 @@ fn build(spec: SideSpec) -> Result<Box<dyn Side>> {
         SideSpec::Disk { folder } => Box::new(disk::Disk::new(&folder)?),
         SideSpec::Writer { store, stream } => Box::new(writer::Writer::new(&store, stream)?),
         SideSpec::Keys { store, enforced, random, cold } => Box::new(keys::Keys::new(&store, enforced, random, cold)?),
-        SideSpec::Ycsb { store, records, clients, merge, chunk_rows, blocking } => {
-            Box::new(ycsb::Ycsb::new(&store, records, chunk_rows, clients, merge, blocking)?)
+        SideSpec::Ycsb { store, records, clients, merge, chunk_rows, blocking, nvm } => {
+            let setup = ycsb::Setup { records, chunk_rows, clients, merge, blocking, nvm };
+            Box::new(ycsb::Ycsb::new(&store, setup)?)
         }
         SideSpec::OrderLine { store, threads, scale, hot, mining } => {
             Box::new(order_line::Clients::open(&store, threads, Shape::for_scale(scale), hot, mining)?)

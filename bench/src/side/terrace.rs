@@ -1,11 +1,15 @@
 //! The engine over a store in this process: runs SQL text to the end of the stream, as the Flight service would.
 //!
 //! - [`advice`]: predictions, of the advisor and for several ways to place
-//! - [`heat`]: access counters
+//! - [`costs`]: costs of accesses by tier
+//! - [`crowd`]: many clients at the same time
+//! - [`heat`]: access counters and places of segments; limits of tiers
 //! - [`plain`]: DataFusion's own plans over the store's tables
 //! - [`send`]: moves of all tables, and the read gap
 
 mod advice;
+mod costs;
+mod crowd;
 mod heat;
 mod plain;
 mod send;
@@ -39,7 +43,7 @@ use crate::row::Sample;
 use crate::{ssb, tpch};
 
 /// Optane's bandwidth as a share of DRAM's, and its latency above DRAM's 80 ns at five times that.
-const NVM: Limiter = Limiter { bandwidth_ratio: 0.35, base_bytes_per_us: 9_800.0, random_latency_ns: 320 };
+pub(super) const NVM: Limiter = Limiter { bandwidth_ratio: 0.35, base_bytes_per_us: 9_800.0, random_latency_ns: 320 };
 /// Time between two epochs of a loop that always has enough to move.
 const EPOCH: Duration = Duration::from_secs(1);
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
@@ -79,6 +83,15 @@ impl Terrace {
     pub fn open(data_dir: &Path, threads: usize, nvm: Nvm, policy: PolicyKind, form: FormChoice) -> Result<Self> {
         let options = StoreOptions { form, ..StoreOptions::new(data_dir) };
         Self::open_with(options, threads, nvm, policy, MiningOptions::default())
+    }
+
+    /// Like [`Self::open`], with an NVM tier as fast as memory; moves by one thread, or by as many as a server has.
+    pub fn open_tiers(data_dir: &Path, threads: usize, single_mover: bool) -> Result<Self> {
+        let mut options = StoreOptions::new(data_dir);
+        if single_mover {
+            options.tiering.movers = 0;
+        }
+        Self::open_with(options, threads, Nvm::Plain, PolicyKind::Optimal, MiningOptions::default())
     }
 
     /// Like [`Self::open`], but with options for an engine that learns hot views from statements.
@@ -127,6 +140,9 @@ impl Terrace {
         let options = EngineOptions {
             query_memory_bytes: QUERY_MEMORY_BYTES,
             target_partitions: threads,
+            // Many clients may wait for one another for long.
+            max_queued: 4096,
+            queue_timeout: Duration::from_secs(3600),
             mining,
             ..EngineOptions::new(data_dir.join("spill"), runtime.handle().clone())
         };
@@ -211,6 +227,7 @@ impl Side for Terrace {
         }
         match op.split_once(' ') {
             Some(("sql", sql)) => self.sql(sql),
+            Some(("limit", what)) => self.limit(what),
             Some(("place", share)) => self.place(share.parse().map_err(|_| unknown(op))?),
             Some(("advise", shares)) => self.advise(shares),
             Some(("compare", share)) => self.compare(share.parse().map_err(|_| unknown(op))?),
@@ -220,10 +237,13 @@ impl Side for Terrace {
             Some(("latency", count)) => self.latency(count.parse().map_err(|_| unknown(op))?),
             Some(("optimize", name)) => self.optimize(name),
             Some(("show", sql)) => self.show(sql),
+            Some(("crowd", what)) => self.crowd(what),
             Some(("send", tier)) => self.send(tier),
+            Some(("send-each", tier)) => self.send_each(tier),
             Some(("gap", bytes)) => self.fix_gap(bytes.parse().map_err(|_| unknown(op))?),
             None if op == "gap" => Ok(self.gap()),
             None if op == "fill" => self.bring_all_to_dram(),
+            None if op == "costs" => self.costs(),
             None if op == "heat" => Ok(self.heat()),
             None if op == "mark" => Ok(self.mark()),
             None if op == "history" => self.check_history(),

@@ -20,12 +20,14 @@ use rand::{Rng, SeedableRng};
 use rand_distr::Zipf;
 use terrace_planner_ext::engine::{Engine, EngineOptions, Prepared, Session};
 use terrace_tier_store::io::blocking::BlockingEngine;
-use terrace_tier_store::placement::MergeKind;
-use terrace_tier_store::store::ReadGapChoice;
+use terrace_tier_store::placement::{EpochRequest, MergeKind};
+use terrace_tier_store::store::{NvmOptions, ReadGapChoice};
 use terrace_tier_store::table::{TableDefinition, TableName};
+use terrace_tier_store::tier::nvm::NvmBacking;
 use terrace_tier_store::{Store, StoreOptions};
 use tokio::runtime::Runtime;
 
+use super::terrace::NVM;
 use super::{Side, ms_since, parameters, unknown};
 use crate::error::{Error, Result};
 use crate::row::Sample;
@@ -62,6 +64,23 @@ pub struct Ycsb {
     rounds: u64,
 }
 
+/// A store, and its clients.
+#[derive(Debug, Clone, Copy)]
+pub struct Setup {
+    /// Records.
+    pub records: u64,
+    /// Rows of a chunk.
+    pub chunk_rows: u32,
+    /// Clients, threads and partitions.
+    pub clients: usize,
+    /// Which cold reads bring segments into memory.
+    pub merge: MergeKind,
+    /// Reads by threads that block instead of io_uring.
+    pub blocking: bool,
+    /// Adds a slowed, emulated NVM tier that holds all data.
+    pub nvm: bool,
+}
+
 struct Client {
     session: Arc<Session>,
     read: Arc<Prepared>,
@@ -69,15 +88,9 @@ struct Client {
 }
 
 impl Ycsb {
-    /// Creates a store with so many records, and its clients.
-    pub fn new(
-        data_dir: &Path,
-        records: u64,
-        chunk_rows: u32,
-        clients: usize,
-        merge: MergeKind,
-        blocking: bool,
-    ) -> Result<Self> {
+    /// Creates a store with its records, and the clients.
+    pub fn new(data_dir: &Path, setup: Setup) -> Result<Self> {
+        let Setup { records, chunk_rows, clients, merge, blocking, nvm } = setup;
         // The same number of records for each client.
         let records = records - records % clients.max(1) as u64;
         let mut options = StoreOptions::new(data_dir);
@@ -88,6 +101,10 @@ impl Ycsb {
         options.read_gap = ReadGapChoice::Auto;
         if blocking {
             options.io = Some(Arc::new(BlockingEngine::start()));
+        }
+        if nvm {
+            let capacity_bytes = (2 * records * RECORD_BYTES).next_multiple_of(1 << 21) + (64 << 20);
+            options.nvm = Some(NvmOptions { backing: NvmBacking::Emulated, capacity_bytes, limiter: Some(NVM) });
         }
         let store = Store::open(options)?;
         load(&store, records, chunk_rows)?;
@@ -111,6 +128,15 @@ impl Ycsb {
             Ok(Client { session, read, updates })
         };
         let clients = (0..clients).map(client).collect::<Result<_>>()?;
+        if nvm {
+            // What nobody reads yet has no use for NVM; with the rule all data begins there.
+            let session = engine.open_session("rules");
+            runtime.block_on(async {
+                let rule = session.prepare("ALTER TABLE usertable PREFER ON nvm").await?;
+                Ok::<_, Error>(rule.update(None).await?)
+            })?;
+            engine.store().tiering().run_epoch(EpochRequest::now("benchmark"))?;
+        }
         let zipf = Zipf::new(records as f64, THETA).map_err(|e| Error::failed(e.to_string()))?;
         Ok(Self { runtime, engine, clients, zipf, records, phase: 0, rounds: 0 })
     }

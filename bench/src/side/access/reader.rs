@@ -26,7 +26,8 @@ pub trait Reader: Send {
     fn read(&mut self, offsets: &mut BlockOffsets, block: usize) -> Result<()>;
 }
 
-fn add_up(bytes: &[u8]) {
+/// Reads all bytes, and adds them up.
+pub fn add_up(bytes: &[u8]) {
     black_box(bytes.as_chunks::<8>().0.iter().fold(0, |sum: u64, word| sum.wrapping_add(u64::from_le_bytes(*word))));
 }
 
