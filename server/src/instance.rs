@@ -14,7 +14,7 @@ use terrace_tier_store::placement::{HysteresisOptions, MergeKind, TieringMode};
 use terrace_tier_store::store::{CompressionChoice, NvmOptions, ReadGapChoice};
 use terrace_tier_store::tier::codec;
 use terrace_tier_store::tier::nvm::{Limiter, NvmBacking};
-use terrace_tier_store::tier::ssd::ReadGap;
+use terrace_tier_store::tier::reader::ReadGap;
 use terrace_tier_store::{Store, StoreOptions};
 use tokio::runtime::Runtime;
 

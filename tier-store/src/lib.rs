@@ -102,6 +102,7 @@ pub mod table {
 pub mod tier {
     pub use terrace_model::{Account, Charge, Loan, MAX_TIERS, TierId, TierIndex, TierKind};
     pub use terrace_storage::tier::{
-        Home, HomeTier, MemoryTier, MemoryTiers, SegmentBytes, codec, dram, home, nvm, ssd,
+        Home, HomeTier, MeasuredHome, MemoryTier, MemoryTiers, SegmentBytes, codec, dram, home, nvm, reader, ssd,
+        stored_file,
     };
 }

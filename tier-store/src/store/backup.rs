@@ -24,7 +24,7 @@ use terrace_storage::io::Class;
 use terrace_storage::io::files::{FileSystem, RealFiles, create_private_folder};
 use terrace_storage::table::Chunk;
 use terrace_storage::tier::codec;
-use terrace_storage::tier::ssd::cold;
+use terrace_storage::tier::reader::cold;
 use terrace_storage::tier::ssd::files::{DiskSpace, disk_space};
 
 use super::check::{Progress, Watch};

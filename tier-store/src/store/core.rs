@@ -28,7 +28,7 @@ use terrace_storage::migrate::Failing;
 use terrace_storage::table::delta::SealRule;
 use terrace_storage::table::{Chunk, ChunkAdmission, FilterPool, IngestMemory, Resident, Table, TableVersion};
 use terrace_storage::tier::codec::{CompressionRule, Form, FormChoice, StoredColumn};
-use terrace_storage::tier::ssd::{Admission, ColdRead, ReadPurpose};
+use terrace_storage::tier::reader::{Admission, ColdRead, ReadPurpose};
 use terrace_storage::tier::{Home, HomeTier, MemoryTier, MemoryTiers, codec};
 
 use super::commit::Publications;

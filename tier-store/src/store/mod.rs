@@ -96,8 +96,8 @@ use terrace_storage::table::{
     TableDefinition, TableVersion,
 };
 use terrace_storage::tier::codec::CompressionRule;
+use terrace_storage::tier::reader::{Admission, ColdColumns};
 use terrace_storage::tier::ssd::files::{DiskSpace, disk_space};
-use terrace_storage::tier::ssd::{Admission, ColdColumns};
 use terrace_storage::tier::{Home, MemoryTiers};
 
 pub use self::core::{Core, Snapshot, TierInfo};

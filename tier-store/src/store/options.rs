@@ -11,7 +11,7 @@ use terrace_storage::io::{BlockIo, Depth, FileSystem, IoRules, RealFiles};
 use terrace_storage::table::delta::SealRule;
 use terrace_storage::tier::codec::{Compression, CompressionRule, FormChoice, Rates};
 use terrace_storage::tier::nvm::{Limiter, NvmBacking};
-use terrace_storage::tier::ssd::ReadGap;
+use terrace_storage::tier::reader::ReadGap;
 
 /// An NVM tier.
 #[derive(Debug, Clone)]

@@ -24,7 +24,8 @@ use terrace_storage::io::files::{FileSystem, RealFiles};
 use terrace_storage::table::column::ids_of;
 use terrace_storage::table::{ChunkStatistics, Constant, SegmentHome, TableDefinition, TableStatistics};
 use terrace_storage::tier::codec::{self, ChunkHeader};
-use terrace_storage::tier::ssd::files::{self, StoredFile};
+use terrace_storage::tier::ssd::files;
+use terrace_storage::tier::stored_file::StoredFile;
 
 use super::check::{Progress, Watch};
 use super::description::{Descriptions, FoundDescription};

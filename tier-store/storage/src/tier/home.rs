@@ -2,8 +2,8 @@
 //!
 //! Every sealed chunk is one file at the home; copies in memory come and go. Moves and placement need a [`HomeTier`]: a
 //! name, an account, reads of whole columns. The store and the scan need a [`Home`]: cold reads, writes, deletions, the
-//! list of files. [`super::ssd::SsdTier`] is a home in a folder; only the code that opens a data directory, and the
-//! calibration, which measures the device, name it.
+//! list of files. Calibration needs a [`MeasuredHome`]: it writes a sample file and reads it as scans read chunks.
+//! [`super::ssd::SsdTier`] is a home in a folder; only the code that opens a data directory names it.
 //!
 //! A call is about a chunk or some of its columns, never about a row, and a scan makes none for columns in memory.
 
@@ -15,8 +15,9 @@ use std::sync::atomic::AtomicU64;
 
 use terrace_model::{Account, ChunkId, Result, TableId};
 
-use super::ssd::{Admission, ColdRead, ReadColumn, ReadGap, ReadPurpose, SsdTier, StoredFile};
-use crate::io::{AlignedBuffer, Intent};
+use super::reader::{Admission, ColdRead, ReadColumn, ReadGap, ReadPurpose};
+use super::stored_file::StoredFile;
+use crate::io::{AlignedBuffer, BlockIo, Intent, IoFile};
 use crate::table::Chunk;
 
 /// The home as moves and placement see it.
@@ -27,8 +28,9 @@ pub trait HomeTier: Send + Sync {
     fn account(&self) -> &Arc<Account>;
     /// Describes the device in one line, by which a stored calibration is recognised.
     fn describe(&self) -> String;
-    /// The SSD tier that calibration measures; `None`: it cannot be measured.
-    fn device(&self) -> Option<&SsdTier> {
+    /// The same home with accounts and counters of its own, so that the reads of measurements are not counted or charged as
+    /// reads of statements; `None`: it cannot be measured.
+    fn for_measurements(&self) -> Option<Arc<dyn MeasuredHome>> {
         None
     }
     /// Opens the chunk's file ([`Chunk::file`]) unless it is open; its columns are not read.
@@ -48,6 +50,9 @@ pub trait HomeTier: Send + Sync {
 /// The home as the store and the scan see it. A file is immutable and complete from the moment it has its name; only
 /// [`Self::replace_file`] puts another one, of the same content, in its place.
 pub trait Home: HomeTier + fmt::Debug {
+    /// The engine that reads its files.
+    fn io(&self) -> &Arc<dyn BlockIo>;
+
     /// Starts to read `columns` of a chunk; the future verifies and decodes them. Of columns where that is possible and
     /// saves enough, it reads only the bytes that the `wanted` rows (ascending ranges) need; the other rows are zero or
     /// empty. A whole column that another reader reads, or has read and still holds, is shared.
@@ -120,6 +125,21 @@ pub trait Home: HomeTier + fmt::Debug {
 
     /// Counters of reads and writes so far.
     fn counters(&self) -> &HomeCounters;
+}
+
+/// A home as calibration sees it: a place for a sample file, which is deleted by [`Home::remove`].
+pub trait MeasuredHome: Home {
+    /// Writes a file that belongs to no chunk, and returns its path.
+    ///
+    /// # Errors
+    /// [`Error::Io`](terrace_model::Error::Io) when it cannot be written.
+    fn write_sample(&self, name: &str, bytes: &[u8]) -> Result<PathBuf>;
+
+    /// Opens a file for reads by [`Home::io`].
+    ///
+    /// # Errors
+    /// [`Error::Io`](terrace_model::Error::Io) when it cannot be opened.
+    fn open(&self, path: &Path) -> Result<Arc<IoFile>>;
 }
 
 /// Counters of a home since the start of the process.

@@ -5,22 +5,10 @@ use std::mem::MaybeUninit;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use terrace_model::{ChunkId, FileFormat, Result, TableId};
+use terrace_model::Result;
 
 use crate::io::FileSystem;
-
-/// A file found in the tier's folder.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct StoredFile {
-    /// Its path.
-    pub path: PathBuf,
-    /// Its size.
-    pub bytes: u64,
-    /// The chunk, from the file's name; `None` for a file that was never finished or is not of this tier.
-    pub chunk: Option<(TableId, ChunkId)>,
-    /// True for a file that an interrupted write left; it is safe to delete.
-    pub unfinished: bool,
-}
+use crate::tier::stored_file::StoredFile;
 
 /// Writes `bytes` to `path`, which may exist. On return the new contents are durable; after a failure or a crash the file has
 /// either the old contents or the new ones.
@@ -79,17 +67,7 @@ pub fn list(files: &dyn FileSystem, root: &Path) -> Result<Vec<StoredFile>> {
 /// `None` when the file was deleted since it was listed.
 fn stored_file(files: &dyn FileSystem, path: PathBuf) -> Result<Option<StoredFile>> {
     let Some(bytes) = files.len(&path)? else { return Ok(None) };
-    let chunk = chunk_from_path(&path);
-    let unfinished = path.extension().is_some_and(|extension| extension == "tmp");
-    Ok(Some(StoredFile { path, bytes, chunk, unfinished }))
-}
-
-/// Table and chunk from `.../t<table>/c<chunk>.<format>`.
-fn chunk_from_path(path: &Path) -> Option<(TableId, ChunkId)> {
-    let table = path.parent()?.file_name()?.to_str()?.strip_prefix('t')?.parse().ok()?;
-    let (chunk, format) = path.file_name()?.to_str()?.strip_prefix('c')?.split_once('.')?;
-    FileFormat::ALL.iter().find(|known| known.name() == format)?;
-    Some((TableId(table), ChunkId(chunk.parse().ok()?)))
+    Ok(Some(StoredFile::new(path, bytes)))
 }
 
 #[cfg(test)]
