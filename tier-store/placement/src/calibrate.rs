@@ -250,7 +250,7 @@ pub fn calibrate(
     let start_us = clock.now_us();
     let unix_us = clock.unix_us();
     let mut profiles: Vec<TierProfile> = tiers.iter().map(|tier| measure_tier(tier.as_ref(), clock)).collect();
-    profiles.push(profile(home.name(), TierKind::Ssd, home.describe(), measure_home(home, clock)));
+    profiles.push(profile(home.name(), home.kind(), home.describe(), measure_home(home, clock)));
     keep_order(&mut profiles);
     let decompression = Some(decompression::measure(clock));
     let forms = Some(forms::measure(clock));

@@ -226,7 +226,7 @@ impl CopyJob<'_> {
             let table = path.parent().unwrap_or(&ssd).to_owned();
             RealFiles.create_folder(&table)?;
             RealFiles.write_through(
-                core.io.as_ref(),
+                core.local_io.as_ref(),
                 Class::Upkeep.into(),
                 &path,
                 &load_verified_file(core, chunk)?,

@@ -110,6 +110,12 @@ impl Home for Counting {
     fn absolute(&self, name: &str) -> PathBuf {
         self.home.absolute(name)
     }
+    fn read_marker(&self) -> Result<Option<Vec<u8>>> {
+        self.home.read_marker()
+    }
+    fn create_marker(&self, bytes: &[u8]) -> Result<bool> {
+        self.home.create_marker(bytes)
+    }
     fn read_gap(&self) -> &ReadGap {
         self.home.read_gap()
     }

@@ -3,7 +3,8 @@
 //! Every sealed chunk is one file at the home; copies in memory come and go. Moves and placement need a [`HomeTier`]: a
 //! name, an account, reads of whole columns. The store and the scan need a [`Home`]: cold reads, writes, deletions, the
 //! list of files. Calibration needs a [`MeasuredHome`]: it writes a sample file and reads it as scans read chunks.
-//! [`super::ssd::SsdTier`] is a home in a folder; only the code that opens a data directory names it.
+//! [`super::ssd::SsdTier`] is a home in a folder, [`super::object_home::ObjectHome`] one in an object store; only the code
+//! that opens a data directory names them.
 //!
 //! A call is about a chunk or some of its columns, never about a row, and a scan makes none for columns in memory.
 
@@ -13,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use terrace_model::{Account, ChunkId, Result, TableId};
+use terrace_model::{Account, ChunkId, Result, TableId, TierKind};
 
 use super::reader::{Admission, ColdRead, ReadColumn, ReadGap, ReadPurpose};
 use super::stored_file::StoredFile;
@@ -26,6 +27,10 @@ pub trait HomeTier: Send + Sync {
     fn name(&self) -> &str;
     /// The account of the bytes of all files. Its limit bounds ingest, not placement.
     fn account(&self) -> &Arc<Account>;
+    /// The kind of tier.
+    fn kind(&self) -> TierKind {
+        TierKind::Ssd
+    }
     /// Describes the device in one line, by which a stored calibration is recognised.
     fn describe(&self) -> String;
     /// The same home with accounts and counters of its own, so that the reads of measurements are not counted or charged as
@@ -119,6 +124,18 @@ pub trait Home: HomeTier + fmt::Debug {
 
     /// The path of a file by the name that the catalog records.
     fn absolute(&self, name: &str) -> PathBuf;
+
+    /// The marker that says whose home it is; `None` when there is none.
+    ///
+    /// # Errors
+    /// [`Error::Io`](terrace_model::Error::Io) when it cannot be read.
+    fn read_marker(&self) -> Result<Option<Vec<u8>>>;
+
+    /// Writes the marker unless there is one: then it returns false. It is durable on return.
+    ///
+    /// # Errors
+    /// [`Error::Io`](terrace_model::Error::Io) when it cannot be written.
+    fn create_marker(&self, bytes: &[u8]) -> Result<bool>;
 
     /// The longest hole between two pieces of a file that one read includes.
     fn read_gap(&self) -> &ReadGap;

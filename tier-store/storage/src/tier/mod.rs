@@ -10,7 +10,9 @@
 //! - [`evict`]: removes bytes from the processor's caches, for measurements
 //! - [`home`]: what a home of every chunk has to do
 //! - [`nvm`]: the NVM tier
+//! - [`object_home`]: a home in an object store
 //! - [`reader`]: cold reads of columns, for homes of every kind
+//! - `remover`: deletes objects in the background
 //! - [`ssd`]: the SSD tier, a home in a folder
 //! - [`stored_file`]: the files of a home and their names
 
@@ -19,7 +21,9 @@ pub mod dram;
 mod evict;
 pub mod home;
 pub mod nvm;
+pub mod object_home;
 pub mod reader;
+mod remover;
 pub mod ssd;
 pub mod stored_file;
 

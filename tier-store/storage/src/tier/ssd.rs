@@ -26,7 +26,7 @@ use terrace_model::{Account, Charge, ChunkId, Error, Result, TableId};
 use super::codec;
 use super::home::{Home, HomeCounters, HomeTier, MeasuredHome};
 use super::reader::{Admission, ChunkReader, ColdColumns, ColdRead, ReadColumn, ReadGap, ReadPurpose};
-use super::stored_file::{StoredFile, file_name, table_folder};
+use super::stored_file::{MARKER_NAME, StoredFile, file_name, table_folder};
 use crate::io::device::describe_device;
 use crate::io::files::create_folders;
 use crate::io::{AlignedBuffer, BLOCK_BYTES, BlockIo, Class, FileSystem, Intent, IoFile};
@@ -257,6 +257,20 @@ impl Home for SsdTier {
 
     fn absolute(&self, name: &str) -> PathBuf {
         self.dir.join(name)
+    }
+
+    fn read_marker(&self) -> Result<Option<Vec<u8>>> {
+        let path = self.dir.join(MARKER_NAME);
+        self.files.len(&path)?.map(|_| self.files.read(&path)).transpose()
+    }
+
+    fn create_marker(&self, bytes: &[u8]) -> Result<bool> {
+        let path = self.dir.join(MARKER_NAME);
+        if self.files.len(&path)?.is_some() {
+            return Ok(false);
+        }
+        files::replace_durably(self.files.as_ref(), &path, bytes)?;
+        Ok(true)
     }
 
     fn read_gap(&self) -> &ReadGap {

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use terrace_model::Result;
 
 use crate::io::FileSystem;
-use crate::tier::stored_file::StoredFile;
+use crate::tier::stored_file::{MARKER_NAME, StoredFile};
 
 /// Writes `bytes` to `path`, which may exist. On return the new contents are durable; after a failure or a crash the file has
 /// either the old contents or the new ones.
@@ -48,7 +48,7 @@ pub fn disk_space(folder: &Path) -> Option<DiskSpace> {
     })
 }
 
-/// All files below `root`.
+/// All files below `root`, without the marker of the home.
 pub fn list(files: &dyn FileSystem, root: &Path) -> Result<Vec<StoredFile>> {
     let mut found = Vec::new();
     for entry in files.list(root)? {
@@ -58,6 +58,7 @@ pub fn list(files: &dyn FileSystem, root: &Path) -> Result<Vec<StoredFile>> {
                     found.extend(stored_file(files, entry.path)?);
                 }
             }
+            false if entry.path.file_name().is_some_and(|name| name == MARKER_NAME) => {}
             false => found.extend(stored_file(files, entry.path)?),
         }
     }
