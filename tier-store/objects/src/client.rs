@@ -1,0 +1,294 @@
+//! Requests to an object store: each runs on the threads of the client and blocks its caller, wherever that runs.
+//!
+//! An object is one request up to [`PART_BYTES`], else an upload in parts, which shows the object when the last request has
+//! succeeded; one that fails is withdrawn. When the answer to that request is lost, the upload is gone at the next try: the
+//! object is then sent again, with the same bytes.
+
+use std::future::Future;
+use std::ops::Range;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc;
+
+use bytes::Bytes;
+use futures::{StreamExt, TryStreamExt};
+use object_store::path::Path;
+use object_store::{
+    Error as StoreError, GetOptions, MultipartUpload, ObjectMeta, ObjectStore, PutMode, PutMultipartOptions,
+    PutOptions, PutPayload, UploadPart,
+};
+use terrace_model::{Error, Result};
+use terrace_storage::io::AlignedBuffer;
+use terrace_storage::io::objects::{Objects, StoredObject, object_path};
+use tokio::runtime::Runtime;
+
+use super::address::ObjectAddress;
+use super::s3::{S3Options, connect};
+
+/// Size of a part of an upload; S3 wants 5 MiB at least.
+const PART_BYTES: usize = 8 << 20;
+/// Parts of one object that are sent at once.
+const PARTS_AT_ONCE: usize = 4;
+/// Threads that speak with the store.
+const THREADS: usize = 2;
+
+type StoreResult<T> = std::result::Result<T, StoreError>;
+
+/// A client of one prefix of an object store.
+#[derive(Debug)]
+pub struct ObjectClient {
+    url: String,
+    prefix: Path,
+    store: Arc<dyn ObjectStore>,
+    /// `None` once it is dropped.
+    runtime: Option<Runtime>,
+}
+
+impl ObjectClient {
+    /// A client of a bucket of S3. It asks for nothing yet.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for options that do not fit together, [`Error::Io`] without threads.
+    pub fn open(address: &ObjectAddress, options: &S3Options) -> Result<Self> {
+        Self::over(connect(address, options)?, address)
+    }
+
+    /// A client of any object store; its objects are named as if they were at the address.
+    ///
+    /// # Errors
+    /// [`Error::Io`] without threads.
+    pub fn over(store: Arc<dyn ObjectStore>, address: &ObjectAddress) -> Result<Self> {
+        let mut builder = tokio::runtime::Builder::new_multi_thread();
+        let runtime = builder.worker_threads(THREADS).thread_name("terrace-objects").enable_all().build();
+        let runtime = runtime.map_err(|error| Error::io("start", address.url(), &error))?;
+        Ok(Self { url: address.url(), prefix: address.prefix().clone(), store, runtime: Some(runtime) })
+    }
+
+    fn location(&self, name: &str) -> StoreResult<Path> {
+        let separator = if self.prefix.as_ref().is_empty() { "" } else { "/" };
+        Ok(Path::parse(format!("{}{separator}{name}", self.prefix))?)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        object_path(self, name)
+    }
+
+    /// Runs a request on the threads of the client.
+    fn start(&self, work: impl Future<Output = ()> + Send + 'static) {
+        if let Some(runtime) = &self.runtime {
+            drop(runtime.spawn(work));
+        }
+    }
+
+    /// Runs a request and waits for its answer.
+    fn answer<T: Send + 'static>(&self, work: impl Future<Output = StoreResult<T>> + Send + 'static) -> StoreResult<T> {
+        let (sender, receiver) = mpsc::sync_channel(1);
+        self.start(async move {
+            // The receiver waits for it.
+            let _ = sender.send(work.await);
+        });
+        receiver.recv().unwrap_or_else(|_| Err(stopped()))
+    }
+
+    /// The name of an object below the prefix; `None` for one elsewhere.
+    fn name_at(&self, location: &Path) -> Option<String> {
+        let location = location.as_ref();
+        let inside = match self.prefix.as_ref() {
+            "" => Some(location),
+            prefix => location.strip_prefix(prefix)?.strip_prefix('/'),
+        };
+        inside.map(str::to_owned)
+    }
+
+    fn stored(&self, found: &ObjectMeta) -> Option<StoredObject> {
+        let written_unix_us = u64::try_from(found.last_modified.timestamp_micros()).unwrap_or_default();
+        Some(StoredObject { name: self.name_at(&found.location)?, bytes: found.size, written_unix_us })
+    }
+
+    fn failed(&self, action: &'static str, name: &str, error: &StoreError) -> Error {
+        Error::io(action, self.path(name), &io_error(error))
+    }
+}
+
+impl Objects for ObjectClient {
+    fn url(&self) -> &str {
+        &self.url
+    }
+
+    fn read(&self, name: &str, range: Range<u64>, take: &mut dyn FnMut(&[u8])) -> std::io::Result<()> {
+        let location = self.location(name).map_err(|error| io_error(&error))?;
+        let store = Arc::clone(&self.store);
+        // Its caller takes the pieces as they come, and a read is no longer than its range.
+        let (sender, receiver) = mpsc::channel();
+        self.start(async move {
+            let end = send_range(store.as_ref(), &location, range, &sender).await.map(|()| Bytes::new());
+            let _ = sender.send(end);
+        });
+        for piece in receiver {
+            match piece.map_err(|error| io_error(&error))? {
+                end if end.is_empty() => return Ok(()),
+                piece => take(&piece),
+            }
+        }
+        Err(io_error(&stopped()))
+    }
+
+    fn write(&self, name: &str, bytes: &AlignedBuffer) -> Result<()> {
+        let store = Arc::clone(&self.store);
+        let bytes = bytes.part(0..bytes.as_slice().len());
+        let written = self.location(name).and_then(|location| {
+            self.answer(async move {
+                match put(store.as_ref(), &location, &bytes).await {
+                    Err(error @ (StoreError::PermissionDenied { .. } | StoreError::Unauthenticated { .. })) => {
+                        Err(error)
+                    }
+                    // The last answer to an upload in parts may have been lost, and the upload is gone then.
+                    Err(_) if bytes.as_slice().len() > PART_BYTES => put(store.as_ref(), &location, &bytes).await,
+                    done => done,
+                }
+            })
+        });
+        written.map_err(|error| self.failed("write", name, &error))
+    }
+
+    fn create(&self, name: &str, bytes: &[u8]) -> Result<bool> {
+        let store = Arc::clone(&self.store);
+        let payload = PutPayload::from(bytes.to_vec());
+        let options = PutOptions { mode: PutMode::Create, ..PutOptions::default() };
+        let created = self.location(name).and_then(|location| {
+            self.answer(async move { store.put_opts(&location, payload, options).await.map(drop) })
+        });
+        match created {
+            Ok(()) => Ok(true),
+            Err(StoreError::AlreadyExists { .. } | StoreError::Precondition { .. }) => Ok(false),
+            Err(error) => Err(self.failed("write", name, &error)),
+        }
+    }
+
+    fn remove(&self, names: &[String]) -> Result<()> {
+        let store = Arc::clone(&self.store);
+        let locations: Vec<StoreResult<Path>> = names.iter().map(|name| self.location(name)).collect();
+        let removed = self.answer(async move {
+            let mut answers = store.delete_stream(futures::stream::iter(locations).boxed());
+            let mut failed = None;
+            while let Some(answer) = answers.next().await {
+                match answer {
+                    Ok(_) | Err(StoreError::NotFound { .. }) => {}
+                    Err(error) => failed = Some(error),
+                }
+            }
+            failed.map_or(Ok(()), Err)
+        });
+        removed.map_err(|error| self.failed("delete", names.first().map_or("", String::as_str), &error))
+    }
+
+    fn find(&self, name: &str) -> Result<Option<StoredObject>> {
+        let store = Arc::clone(&self.store);
+        let found = self.location(name).and_then(|location| {
+            self.answer(async move { Ok(store.get_opts(&location, GetOptions::new().with_head(true)).await?.meta) })
+        });
+        match found {
+            Ok(found) => Ok(self.stored(&found)),
+            Err(StoreError::NotFound { .. }) => Ok(None),
+            Err(error) => Err(self.failed("inspect", name, &error)),
+        }
+    }
+
+    fn list(&self) -> Result<Vec<StoredObject>> {
+        let store = Arc::clone(&self.store);
+        let prefix = Some(self.prefix.clone()).filter(|prefix| !prefix.as_ref().is_empty());
+        let found = self.answer(async move { store.list(prefix.as_ref()).try_collect::<Vec<ObjectMeta>>().await });
+        let found = found.map_err(|error| self.failed("list", "", &error))?;
+        Ok(found.iter().filter_map(|found| self.stored(found)).collect())
+    }
+}
+
+impl Drop for ObjectClient {
+    fn drop(&mut self) {
+        // Dropping a runtime waits, which panics inside another one.
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+/// Sends a range of an object in pieces with bytes; none, if the object ends before it.
+async fn send_range(
+    store: &dyn ObjectStore,
+    location: &Path,
+    range: Range<u64>,
+    sender: &mpsc::Sender<StoreResult<Bytes>>,
+) -> StoreResult<()> {
+    let start = range.start;
+    let found = match store.get_opts(location, GetOptions::new().with_range(Some(range))).await {
+        Ok(found) => found,
+        Err(error) if is_range_refused(&error) => {
+            let meta = store.get_opts(location, GetOptions::new().with_head(true)).await?.meta;
+            return if meta.size <= start { Ok(()) } else { Err(error) };
+        }
+        Err(error) => return Err(error),
+    };
+    let mut pieces = found.into_stream();
+    while let Some(piece) = pieces.try_next().await? {
+        // An empty one would mean the end.
+        if !piece.is_empty() && sender.send(Ok(piece)).is_err() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// True for an answer that says that a range begins behind the object's end: a store of S3 sends a status, others check it here.
+fn is_range_refused(error: &StoreError) -> bool {
+    let text = error.to_string();
+    ["416", "InvalidRange", "Wanted range starting"].iter().any(|mark| text.contains(mark))
+}
+
+/// Writes an object, in parts if it is large.
+async fn put(store: &dyn ObjectStore, location: &Path, bytes: &AlignedBuffer) -> StoreResult<()> {
+    let len = bytes.as_slice().len();
+    if len <= PART_BYTES {
+        return store.put_opts(location, payload(bytes, 0..len), PutOptions::default()).await.map(drop);
+    }
+    let mut upload = store.put_multipart_opts(location, PutMultipartOptions::default()).await?;
+    let sent = match send_parts(upload.as_mut(), bytes).await {
+        Ok(()) => upload.complete().await.map(drop),
+        failed => failed,
+    };
+    if sent.is_err() {
+        // The first error is the one to report. Parts that stay are removed by a rule of the bucket.
+        let _ = upload.abort().await;
+    }
+    sent
+}
+
+async fn send_parts(upload: &mut dyn MultipartUpload, bytes: &AlignedBuffer) -> StoreResult<()> {
+    let len = bytes.as_slice().len();
+    let starts = (0..len).step_by(PART_BYTES);
+    let parts: Vec<UploadPart> =
+        starts.map(|start| upload.put_part(payload(bytes, start..len.min(start + PART_BYTES)))).collect();
+    futures::stream::iter(parts).buffer_unordered(PARTS_AT_ONCE).try_collect::<Vec<()>>().await.map(drop)
+}
+
+/// A part of a buffer, which shares its memory.
+fn payload(bytes: &AlignedBuffer, range: Range<usize>) -> PutPayload {
+    PutPayload::from(Bytes::from_owner(bytes.part(range)))
+}
+
+fn stopped() -> StoreError {
+    StoreError::Generic { store: "terrace", source: "the client is stopping".into() }
+}
+
+fn io_error(error: &StoreError) -> std::io::Error {
+    let kind = match error {
+        StoreError::NotFound { .. } => std::io::ErrorKind::NotFound,
+        StoreError::PermissionDenied { .. } | StoreError::Unauthenticated { .. } => {
+            std::io::ErrorKind::PermissionDenied
+        }
+        _ => std::io::ErrorKind::Other,
+    };
+    std::io::Error::new(kind, error.to_string())
+}
+
+#[cfg(test)]
+mod tests;
