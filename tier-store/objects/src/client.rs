@@ -1,14 +1,16 @@
 //! Requests to an object store: each runs on the threads of the client and blocks its caller, wherever that runs.
 //!
 //! An object is one request up to [`PART_BYTES`], else an upload in parts, which shows the object when the last request has
-//! succeeded; one that fails is withdrawn. When the answer to that request is lost, the upload is gone at the next try: the
-//! object is then sent again, with the same bytes.
+//! succeeded; one that fails is withdrawn. `object_store` repeats single requests; what goes wrong between them is repeated
+//! here, as a whole, within the same time: an answer that breaks off, or the last answer of an upload that was lost, after
+//! which the store does not know the upload any more.
 
 use std::future::Future;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt};
@@ -21,6 +23,7 @@ use terrace_model::{Error, Result};
 use terrace_storage::io::AlignedBuffer;
 use terrace_storage::io::objects::{Objects, StoredObject, object_path};
 use tokio::runtime::Runtime;
+use tokio::time::Instant;
 
 use super::address::ObjectAddress;
 use super::s3::{S3Options, connect};
@@ -29,6 +32,11 @@ use super::s3::{S3Options, connect};
 const PART_BYTES: usize = 8 << 20;
 /// Parts of one object that are sent at once.
 const PARTS_AT_ONCE: usize = 4;
+/// Pauses between two tries of requests that belong together.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// What an upload is called of which the store knows nothing any more.
+const GONE: &str = "upload that is gone";
 /// Threads that speak with the store.
 const THREADS: usize = 2;
 
@@ -40,6 +48,7 @@ pub struct ObjectClient {
     url: String,
     prefix: Path,
     store: Arc<dyn ObjectStore>,
+    retry_time: Duration,
     /// `None` once it is dropped.
     runtime: Option<Runtime>,
 }
@@ -50,18 +59,19 @@ impl ObjectClient {
     /// # Errors
     /// [`Error::Invalid`] for options that do not fit together, [`Error::Io`] without threads.
     pub fn open(address: &ObjectAddress, options: &S3Options) -> Result<Self> {
-        Self::over(connect(address, options)?, address)
+        Self::over(connect(address, options)?, address, options.retry_time)
     }
 
-    /// A client of any object store; its objects are named as if they were at the address.
+    /// A client of any object store; its objects are named as if they were at the address. What fails is repeated for
+    /// `retry_time`.
     ///
     /// # Errors
     /// [`Error::Io`] without threads.
-    pub fn over(store: Arc<dyn ObjectStore>, address: &ObjectAddress) -> Result<Self> {
+    pub fn over(store: Arc<dyn ObjectStore>, address: &ObjectAddress, retry_time: Duration) -> Result<Self> {
         let mut builder = tokio::runtime::Builder::new_multi_thread();
         let runtime = builder.worker_threads(THREADS).thread_name("terrace-objects").enable_all().build();
         let runtime = runtime.map_err(|error| Error::io("start", address.url(), &error))?;
-        Ok(Self { url: address.url(), prefix: address.prefix().clone(), store, runtime: Some(runtime) })
+        Ok(Self { url: address.url(), prefix: address.prefix().clone(), store, retry_time, runtime: Some(runtime) })
     }
 
     fn location(&self, name: &str) -> StoreResult<Path> {
@@ -80,12 +90,29 @@ impl ObjectClient {
         }
     }
 
-    /// Runs a request and waits for its answer.
-    fn answer<T: Send + 'static>(&self, work: impl Future<Output = StoreResult<T>> + Send + 'static) -> StoreResult<T> {
+    /// Runs requests and waits for their answer. Those that fail in a way that may pass are repeated, after pauses that grow.
+    fn answer<T, W>(&self, work: impl Fn(Arc<dyn ObjectStore>) -> W + Send + Sync + 'static) -> StoreResult<T>
+    where
+        T: Send + 'static,
+        W: Future<Output = StoreResult<T>> + Send + 'static,
+    {
         let (sender, receiver) = mpsc::sync_channel(1);
+        let store = Arc::clone(&self.store);
+        let retry_time = self.retry_time;
         self.start(async move {
+            let deadline = Instant::now() + retry_time;
+            let mut pause = FIRST_PAUSE;
+            let answer = loop {
+                let attempt = work(Arc::clone(&store));
+                match attempt.await {
+                    Err(error) if may_pass(&error) && Instant::now() + pause < deadline => {}
+                    answer => break answer,
+                }
+                tokio::time::sleep(pause).await;
+                pause = (2 * pause).min(LONGEST_PAUSE);
+            };
             // The receiver waits for it.
-            let _ = sender.send(work.await);
+            let _ = sender.send(answer);
         });
         receiver.recv().unwrap_or_else(|_| Err(stopped()))
     }
@@ -134,29 +161,24 @@ impl Objects for ObjectClient {
     }
 
     fn write(&self, name: &str, bytes: &AlignedBuffer) -> Result<()> {
-        let store = Arc::clone(&self.store);
-        let bytes = bytes.part(0..bytes.as_slice().len());
+        let bytes = Arc::new(bytes.part(0..bytes.as_slice().len()));
         let written = self.location(name).and_then(|location| {
-            self.answer(async move {
-                match put(store.as_ref(), &location, &bytes).await {
-                    Err(error @ (StoreError::PermissionDenied { .. } | StoreError::Unauthenticated { .. })) => {
-                        Err(error)
-                    }
-                    // The last answer to an upload in parts may have been lost, and the upload is gone then.
-                    Err(_) if bytes.as_slice().len() > PART_BYTES => put(store.as_ref(), &location, &bytes).await,
-                    done => done,
-                }
+            self.answer(move |store| {
+                let (location, bytes) = (location.clone(), Arc::clone(&bytes));
+                async move { put(store.as_ref(), &location, &bytes).await }
             })
         });
         written.map_err(|error| self.failed("write", name, &error))
     }
 
     fn create(&self, name: &str, bytes: &[u8]) -> Result<bool> {
-        let store = Arc::clone(&self.store);
         let payload = PutPayload::from(bytes.to_vec());
-        let options = PutOptions { mode: PutMode::Create, ..PutOptions::default() };
         let created = self.location(name).and_then(|location| {
-            self.answer(async move { store.put_opts(&location, payload, options).await.map(drop) })
+            self.answer(move |store| {
+                let (location, payload) = (location.clone(), payload.clone());
+                let options = PutOptions { mode: PutMode::Create, ..PutOptions::default() };
+                async move { store.put_opts(&location, payload, options).await.map(drop) }
+            })
         });
         match created {
             Ok(()) => Ok(true),
@@ -166,26 +188,25 @@ impl Objects for ObjectClient {
     }
 
     fn remove(&self, names: &[String]) -> Result<()> {
-        let store = Arc::clone(&self.store);
-        let locations: Vec<StoreResult<Path>> = names.iter().map(|name| self.location(name)).collect();
-        let removed = self.answer(async move {
-            let mut answers = store.delete_stream(futures::stream::iter(locations).boxed());
-            let mut failed = None;
-            while let Some(answer) = answers.next().await {
-                match answer {
-                    Ok(_) | Err(StoreError::NotFound { .. }) => {}
-                    Err(error) => failed = Some(error),
-                }
-            }
-            failed.map_or(Ok(()), Err)
+        let locations: StoreResult<Vec<Path>> = names.iter().map(|name| self.location(name)).collect();
+        let removed = locations.and_then(|locations| {
+            self.answer(move |store| {
+                let locations = locations.clone();
+                async move { delete(store.as_ref(), locations).await }
+            })
         });
         removed.map_err(|error| self.failed("delete", names.first().map_or("", String::as_str), &error))
     }
 
     fn find(&self, name: &str) -> Result<Option<StoredObject>> {
-        let store = Arc::clone(&self.store);
         let found = self.location(name).and_then(|location| {
-            self.answer(async move { Ok(store.get_opts(&location, GetOptions::new().with_head(true)).await?.meta) })
+            self.answer(move |store| {
+                let location = location.clone();
+                async move {
+                    let found = store.get_opts(&location, GetOptions::new().with_head(true)).await;
+                    found.map(|found| found.meta)
+                }
+            })
         });
         match found {
             Ok(found) => Ok(self.stored(&found)),
@@ -195,9 +216,11 @@ impl Objects for ObjectClient {
     }
 
     fn list(&self) -> Result<Vec<StoredObject>> {
-        let store = Arc::clone(&self.store);
         let prefix = Some(self.prefix.clone()).filter(|prefix| !prefix.as_ref().is_empty());
-        let found = self.answer(async move { store.list(prefix.as_ref()).try_collect::<Vec<ObjectMeta>>().await });
+        let found = self.answer(move |store| {
+            let prefix = prefix.clone();
+            async move { store.list(prefix.as_ref()).try_collect::<Vec<ObjectMeta>>().await }
+        });
         let found = found.map_err(|error| self.failed("list", "", &error))?;
         Ok(found.iter().filter_map(|found| self.stored(found)).collect())
     }
@@ -244,6 +267,19 @@ fn is_range_refused(error: &StoreError) -> bool {
     ["416", "InvalidRange", "Wanted range starting"].iter().any(|mark| text.contains(mark))
 }
 
+/// Deletes objects; those that are gone already are no error.
+async fn delete(store: &dyn ObjectStore, locations: Vec<Path>) -> StoreResult<()> {
+    let mut answers = store.delete_stream(futures::stream::iter(locations.into_iter().map(Ok)).boxed());
+    let mut deleted = Ok(());
+    while let Some(answer) = answers.next().await {
+        match answer {
+            Ok(_) | Err(StoreError::NotFound { .. }) => {}
+            Err(error) => deleted = Err(error),
+        }
+    }
+    deleted
+}
+
 /// Writes an object, in parts if it is large.
 async fn put(store: &dyn ObjectStore, location: &Path, bytes: &AlignedBuffer) -> StoreResult<()> {
     let len = bytes.as_slice().len();
@@ -252,7 +288,10 @@ async fn put(store: &dyn ObjectStore, location: &Path, bytes: &AlignedBuffer) ->
     }
     let mut upload = store.put_multipart_opts(location, PutMultipartOptions::default()).await?;
     let sent = match send_parts(upload.as_mut(), bytes).await {
-        Ok(()) => upload.complete().await.map(drop),
+        Ok(()) => upload.complete().await.map(drop).map_err(|error| match error {
+            StoreError::NotFound { source, .. } => StoreError::Generic { store: GONE, source },
+            other => other,
+        }),
         failed => failed,
     };
     if sent.is_err() {
@@ -273,6 +312,15 @@ async fn send_parts(upload: &mut dyn MultipartUpload, bytes: &AlignedBuffer) -> 
 /// A part of a buffer, which shares its memory.
 fn payload(bytes: &AlignedBuffer, range: Range<usize>) -> PutPayload {
     PutPayload::from(Bytes::from_owner(bytes.part(range)))
+}
+
+/// True for a failure that may pass: not for an answer that refuses the request as it is.
+fn may_pass(error: &StoreError) -> bool {
+    match error {
+        StoreError::Generic { store, .. } if *store == GONE => true,
+        StoreError::Generic { .. } => !error.to_string().contains("status code: 4"),
+        _ => false,
+    }
 }
 
 fn stopped() -> StoreError {

@@ -8,7 +8,7 @@ use terrace_model::ErrorKind;
 use super::*;
 
 fn client(url: &str) -> ObjectClient {
-    ObjectClient::over(Arc::new(InMemory::new()), &ObjectAddress::parse(url).unwrap()).unwrap()
+    ObjectClient::over(Arc::new(InMemory::new()), &ObjectAddress::parse(url).unwrap(), Duration::from_secs(1)).unwrap()
 }
 
 fn buffer(len: usize) -> AlignedBuffer {
@@ -43,7 +43,9 @@ fn objects_are_written_whole_or_in_parts_and_read_by_ranges() {
 #[test]
 fn listings_name_what_lies_below_the_prefix_and_deletions_are_final() {
     let store: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
-    let open = |url| ObjectClient::over(Arc::clone(&store), &ObjectAddress::parse(url).unwrap()).unwrap();
+    let open = |url| {
+        ObjectClient::over(Arc::clone(&store), &ObjectAddress::parse(url).unwrap(), Duration::from_secs(1)).unwrap()
+    };
     let (whole, inside) = (open("s3://bucket"), open("s3://bucket/in"));
     inside.write("t1/c1.arrow", &buffer(10)).unwrap();
     inside.write("t1/c2.arrow", &buffer(20)).unwrap();
