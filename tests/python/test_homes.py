@@ -25,7 +25,7 @@ QUERY = "select count(*) n, sum(k) k, sum(x) x, max(s) s from t where k % 3 = 1"
 @pytest.fixture(scope="module")
 def moto():
     """The port of a store in memory."""
-    ready = "from moto.server import ThreadedMotoServer as S; import threading; s = S('127.0.0.1', 0); s.start(); "
+    ready = "from moto.server import ThreadedMotoServer as S; import threading; s = S('127.0.0.1', 0, False); s.start(); "
     ready += "print(s.get_host_and_port()[1], flush=True); threading.Event().wait()"
     process = subprocess.Popen([sys.executable, "-c", ready], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     yield int(process.stdout.readline())
