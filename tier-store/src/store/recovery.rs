@@ -330,7 +330,8 @@ fn remove_orphans<'a>(core: &Core, tables: impl Iterator<Item = &'a Arc<Table>>)
         }
     }
     for file in files.iter().filter(|file| !known.contains(&file.path)) {
-        let (path, bytes) = (file.path.display(), file.bytes);
+        let path = file.path.display();
+        let bytes = file.bytes;
         if !file.unfinished && file.chunk.is_none() {
             tracing::warn!(%path, "ignored a file that Terrace did not write");
         } else if file.is_fresh {
