@@ -30,7 +30,8 @@ use terrace_storage::tier::ssd::files::{DiskSpace, disk_space};
 use super::check::{Progress, Watch};
 use super::core::Core;
 use super::description::Descriptions;
-use super::recovery::{self, CATALOG_FILE, SSD_FOLDER};
+use super::home_place::SSD_FOLDER;
+use super::recovery::{self, CATALOG_FILE};
 
 const MANIFEST_FILE: &str = "backup.json";
 const FORMAT_VERSION: u32 = 1;

@@ -12,16 +12,15 @@ use terrace_model::clock::Clock;
 use terrace_model::{Account, Error, Result};
 use terrace_storage::catalog::{Catalog, Space};
 use terrace_storage::io::objects::{ObjectEngine, Objects};
-use terrace_storage::io::{BlockIo, FileSystem};
+use terrace_storage::io::{BlockIo, FileSystem, IoRules};
 use terrace_storage::tier::Home;
 use terrace_storage::tier::object_home::ObjectHome;
 use terrace_storage::tier::ssd::SsdTier;
 use terrace_storage::tier::ssd::files::replace_durably;
 use terrace_storage::tier::stored_file::MARKER_NAME;
 
-use super::options::StoreOptions;
-use super::recovery::SSD_FOLDER;
-
+/// The folder of the chunk files in a data directory, and in a backup.
+pub(super) const SSD_FOLDER: &str = "ssd";
 const HOME_FILE: &str = "home.json";
 const FORMAT_VERSION: u32 = 1;
 
@@ -53,11 +52,30 @@ struct HomeRecord {
 
 /// What a home is made of.
 pub(super) struct HomeParts {
+    pub(super) data_dir: PathBuf,
+    /// Limit of the bytes of its files.
+    pub(super) limit_bytes: u64,
     pub(super) files: Arc<dyn FileSystem>,
     /// The engine of the files of this machine.
     pub(super) io: Arc<dyn BlockIo>,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) io_account: Arc<Account>,
+}
+
+/// The queue of the engine of an object store.
+#[derive(Clone, Copy)]
+pub(super) struct QueueOptions {
+    pub(super) rules: IoRules,
+    /// See [`Depth::beside_points`](terrace_storage::io::Depth::beside_points).
+    pub(super) beside_points_bytes: u64,
+}
+
+/// The data directory that takes possession of a home.
+pub(super) struct DataDirectory<'a> {
+    pub(super) files: &'a dyn FileSystem,
+    pub(super) path: &'a Path,
+    /// The time of day, in microseconds.
+    pub(super) unix_us: u64,
 }
 
 impl HomePlace {
@@ -74,21 +92,20 @@ impl HomePlace {
     ///
     /// # Errors
     /// [`Error::Io`] when a folder cannot be made. Object stores are not asked.
-    pub(super) fn open(&self, options: &StoreOptions, parts: HomeParts) -> Result<Arc<dyn Home>> {
-        let HomeParts { files, io, clock, io_account } = parts;
-        let limit = options.ssd_budget_bytes.unwrap_or(u64::MAX);
+    pub(super) fn open(&self, queue: QueueOptions, parts: HomeParts) -> Result<Arc<dyn Home>> {
+        let HomeParts { data_dir, limit_bytes, files, io, clock, io_account } = parts;
         let folder = match self {
-            Self::DataDir => options.data_dir.join(SSD_FOLDER),
+            Self::DataDir => data_dir.join(SSD_FOLDER),
             Self::Folder(folder) => folder.clone(),
             Self::Objects { objects, requests } => {
                 let io = Arc::new(ObjectEngine::start(Arc::clone(objects), *requests));
-                io.set_rules(options.io_rules);
-                io.depth().set_beside_points(options.io_beside_points_bytes);
-                let stored = Account::new("object", limit);
+                io.set_rules(queue.rules);
+                io.depth().set_beside_points(queue.beside_points_bytes);
+                let stored = Account::new("object", limit_bytes);
                 return Ok(Arc::new(ObjectHome::new(Arc::clone(objects), io, clock, io_account, stored)));
             }
         };
-        Ok(Arc::new(SsdTier::new(folder, files, io, clock, io_account, Account::new("ssd", limit))?))
+        Ok(Arc::new(SsdTier::new(folder, files, io, clock, io_account, Account::new("ssd", limit_bytes))?))
     }
 
     /// The place that a data directory names, for programs that read it without a server.
@@ -122,8 +139,8 @@ impl HomePlace {
     /// # Errors
     /// [`Error::Invalid`] when the directory has its tables elsewhere, or the home belongs to another directory, and says
     /// what to do; [`Error::UnsupportedFormat`] for a home of a newer version; [`Error::Io`].
-    pub(super) fn claim(&self, options: &StoreOptions, catalog: &Catalog, home: &dyn Home) -> Result<()> {
-        let (files, dir) = (options.files.as_ref(), options.data_dir.as_path());
+    pub(super) fn claim(&self, owner: &DataDirectory<'_>, catalog: &Catalog, home: &dyn Home) -> Result<()> {
+        let DataDirectory { files, path: dir, .. } = *owner;
         let recorded = read_record(files, dir)?;
         let has_chunks = || -> Result<bool> {
             let mut found = false;
@@ -155,7 +172,7 @@ impl HomePlace {
                         "{url} is empty or not the home of {}: its marker is missing. Name the right home, or restore a backup",
                         dir.display()
                     ))),
-                    (None, _) => take(files, dir, home, url, options.clock.unix_us()),
+                    (None, _) => take(owner, home, url),
                 }
             }
         }
@@ -164,7 +181,8 @@ impl HomePlace {
 
 /// Takes possession of a home without a marker. The record comes first: a start that was stopped in between finds it, and goes
 /// on from there.
-fn take(files: &dyn FileSystem, dir: &Path, home: &dyn Home, url: String, unix_us: u64) -> Result<()> {
+fn take(owner: &DataDirectory<'_>, home: &dyn Home, url: String) -> Result<()> {
+    let DataDirectory { files, path: dir, unix_us } = *owner;
     if let Some(file) = home.list()?.into_iter().find(|file| file.chunk.is_some()) {
         return Err(Error::Invalid(format!(
             "{url} has no marker, but files of tables ({}): name an empty folder or prefix as the home",

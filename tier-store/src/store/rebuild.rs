@@ -30,10 +30,10 @@ use terrace_storage::tier::stored_file::StoredFile;
 use super::check::{Progress, Watch};
 use super::description::{Descriptions, FoundDescription};
 use super::heal::batch_with_rows;
-use super::home_place::HomePlace;
+use super::home_place::{HomePlace, SSD_FOLDER};
 use super::marks::NEXT_MARK_KEY;
 use super::old_catalog::OldCatalog;
-use super::recovery::{CATALOG_FILE, NEXT_TABLE_KEY, SSD_FOLDER};
+use super::recovery::{CATALOG_FILE, NEXT_TABLE_KEY};
 use super::rules::log_rules;
 
 const CACHE_BYTES: usize = 32 << 20;

@@ -34,7 +34,7 @@ use terrace_storage::tier::{MemoryTier, codec};
 use super::compact::CompactionCounters;
 use super::core::Core;
 use super::description::Descriptions;
-use super::home_place::{HomeParts, HomePlace};
+use super::home_place::{DataDirectory, HomeParts, HomePlace, QueueOptions, SSD_FOLDER};
 use super::options::{ReadGapChoice, StoreOptions};
 use super::retry::Retry;
 use super::unpublished::UnpublishedChunks;
@@ -42,7 +42,6 @@ use super::unpublished::UnpublishedChunks;
 /// The file of the catalog in a data directory, and in a backup.
 pub const CATALOG_FILE: &str = "catalog.redb";
 pub(super) const HOLDER_FILE: &str = "server.pid";
-pub(super) const SSD_FOLDER: &str = "ssd";
 pub(super) const NEXT_TABLE_KEY: &[u8] = b"next_table";
 /// Number of table ids that each start reserves in the catalog, so that no id is used twice.
 const RESERVED_TABLES: u64 = 1 << 20;
@@ -65,7 +64,8 @@ pub(super) fn open(options: StoreOptions) -> Result<Core> {
     catalog.refuse_damage()?;
     let next_table = reserve_table_ids(&catalog)?;
     let mut core = assemble(&options, catalog, next_table)?;
-    options.home.claim(&options, &core.catalog, core.home.as_ref())?;
+    let owner = DataDirectory { files, path: dir, unix_us: options.clock.unix_us() };
+    options.home.claim(&owner, &core.catalog, core.home.as_ref())?;
     let tables = load_tables(&core)?.into_iter().map(|(_, table)| table.map(|t| (t.name().clone(), t)));
     let tables = tables.collect::<Result<BTreeMap<_, _>>>()?;
     remove_orphans(&core, tables.values())?;
@@ -133,13 +133,16 @@ fn assemble(options: &StoreOptions, catalog: Arc<Catalog>, next_table: u64) -> R
     io.set_rules(options.io_rules);
     io.depth().set_beside_points(options.io_beside_points_bytes);
     let io_account = Account::new("cold reads", options.io_budget_bytes);
+    let queue = QueueOptions { rules: options.io_rules, beside_points_bytes: options.io_beside_points_bytes };
     let parts = HomeParts {
+        data_dir: dir.to_owned(),
+        limit_bytes: options.ssd_budget_bytes.unwrap_or(u64::MAX),
         files: Arc::clone(&options.files),
         io: Arc::clone(&io),
         clock: Arc::clone(&options.clock),
         io_account: Arc::clone(&io_account),
     };
-    let home = options.home.open(options, parts)?;
+    let home = options.home.open(queue, parts)?;
     if let ReadGapChoice::Fixed(bytes) = options.read_gap {
         home.read_gap().fix(bytes);
     }

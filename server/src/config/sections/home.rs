@@ -106,7 +106,10 @@ mod tests {
     #[test]
     fn a_home_is_a_folder_or_a_prefix_of_a_bucket() {
         assert_eq!((HomeConfig::default().folder(), HomeConfig::default().tier()), (None, "ssd"));
-        assert_eq!((config("/srv/home").folder(), config("/srv/home").tier()), (Some(PathBuf::from("/srv/home")), "ssd"));
+        assert_eq!(
+            (config("/srv/home").folder(), config("/srv/home").tier()),
+            (Some(PathBuf::from("/srv/home")), "ssd")
+        );
         assert_eq!((config("s3://b/p").folder(), config("s3://b/p").tier()), (None, "object"));
         for good in [config("s3://b/p"), config("home"), HomeConfig::default()] {
             assert!(good.check().is_ok(), "{good:?}");

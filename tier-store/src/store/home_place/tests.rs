@@ -7,7 +7,7 @@ use terrace_storage::io::memory_objects::MemoryObjects;
 use terrace_storage::table::ChunkAdmission;
 
 use super::super::tests::{definition, keys, rows};
-use super::super::{CheckOptions, Store, backup, check, rebuild_catalog, restore, usage};
+use super::super::{CheckOptions, Store, StoreOptions, backup, check, rebuild_catalog, restore, usage};
 use super::*;
 
 fn name() -> TableName {
