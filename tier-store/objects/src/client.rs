@@ -133,7 +133,14 @@ impl ObjectClient {
     }
 
     fn failed(&self, action: &'static str, name: &str, error: &StoreError) -> Error {
-        Error::io(action, self.path(name), &io_error(error))
+        let message = error.to_string();
+        let errno = match error {
+            StoreError::NotFound { .. } => libc::ENOENT,
+            StoreError::PermissionDenied { .. } | StoreError::Unauthenticated { .. } => libc::EACCES,
+            _ if is_full(&message) => libc::ENOSPC,
+            _ => libc::EREMOTEIO,
+        };
+        Error::Io { action, path: self.path(name), errno: Some(errno), message }
     }
 }
 
@@ -142,8 +149,9 @@ impl Objects for ObjectClient {
         &self.url
     }
 
-    fn read(&self, name: &str, range: Range<u64>, take: &mut dyn FnMut(&[u8])) -> std::io::Result<()> {
-        let location = self.location(name).map_err(|error| io_error(&error))?;
+    fn read(&self, name: &str, range: Range<u64>, take: &mut dyn FnMut(&[u8])) -> Result<()> {
+        let failed = |error: StoreError| self.failed("read", name, &error);
+        let location = self.location(name).map_err(failed)?;
         let store = Arc::clone(&self.store);
         // Its caller takes the pieces as they come, and a read is no longer than its range.
         let (sender, receiver) = mpsc::channel();
@@ -152,12 +160,12 @@ impl Objects for ObjectClient {
             let _ = sender.send(end);
         });
         for piece in receiver {
-            match piece.map_err(|error| io_error(&error))? {
+            match piece.map_err(failed)? {
                 end if end.is_empty() => return Ok(()),
                 piece => take(&piece),
             }
         }
-        Err(io_error(&stopped()))
+        Err(failed(stopped()))
     }
 
     fn write(&self, name: &str, bytes: &AlignedBuffer) -> Result<()> {
@@ -323,19 +331,13 @@ fn may_pass(error: &StoreError) -> bool {
     }
 }
 
-fn stopped() -> StoreError {
-    StoreError::Generic { store: "terrace", source: "the client is stopping".into() }
+/// True for an answer of a store that has no room: S3 has no such answer, others have one of these.
+fn is_full(message: &str) -> bool {
+    ["QuotaExceeded", "StorageFull", "507 Insufficient Storage"].iter().any(|mark| message.contains(mark))
 }
 
-fn io_error(error: &StoreError) -> std::io::Error {
-    let kind = match error {
-        StoreError::NotFound { .. } => std::io::ErrorKind::NotFound,
-        StoreError::PermissionDenied { .. } | StoreError::Unauthenticated { .. } => {
-            std::io::ErrorKind::PermissionDenied
-        }
-        _ => std::io::ErrorKind::Other,
-    };
-    std::io::Error::new(kind, error.to_string())
+fn stopped() -> StoreError {
+    StoreError::Generic { store: "terrace", source: "the client is stopping".into() }
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ fn buffer(len: usize) -> AlignedBuffer {
     AlignedBuffer::copy_of(&bytes, 4096).unwrap()
 }
 
-fn read(client: &ObjectClient, name: &str, range: Range<u64>) -> std::io::Result<Vec<u8>> {
+fn read(client: &ObjectClient, name: &str, range: Range<u64>) -> Result<Vec<u8>> {
     let mut read = Vec::new();
     client.read(name, range, &mut |piece: &[u8]| read.extend_from_slice(piece))?;
     Ok(read)
@@ -74,7 +74,7 @@ fn an_object_is_created_once() {
 fn what_is_missing_or_ends_early_is_told() {
     let client = client("s3://bucket/home");
     let error = read(&client, "none", 0..5).unwrap_err();
-    assert_eq!(error.kind(), std::io::ErrorKind::NotFound, "{error}");
+    assert!(matches!(error, Error::Io { errno: Some(libc::ENOENT), .. }), "{error}");
     client.write("short", &buffer(10)).unwrap();
     assert_eq!(read(&client, "short", 4..100).unwrap().len(), 6);
     assert_eq!(read(&client, "short", 50..100).unwrap().len(), 0, "it ends before the range");
@@ -89,4 +89,16 @@ fn calls_may_come_from_a_thread_of_another_runtime() {
         client.write("object", &buffer(10)).unwrap();
         assert_eq!(read(&client, "object", 0..10).unwrap().len(), 10);
     });
+}
+
+#[test]
+fn a_store_without_room_is_told_from_one_that_fails() {
+    let client = client("s3://bucket/home");
+    let answer = |text: &str| StoreError::Generic { store: "S3", source: text.into() };
+    let kind = |text: &str| client.failed("write", "object", &answer(text)).kind();
+    assert_eq!(kind("status code: 507 Insufficient Storage"), ErrorKind::ResourceExhausted);
+    assert_eq!(kind("<Code>QuotaExceeded</Code>"), ErrorKind::ResourceExhausted);
+    let failing = client.failed("write", "object", &answer("status code: 503 Slow Down"));
+    assert!(failing.kind() == ErrorKind::Internal && failing.is_device_fault());
+    assert!(may_pass(&answer("status code: 503")) && !may_pass(&answer("status code: 400 Bad Request")));
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use terrace_model::Result;
+use terrace_model::{Error, Result};
 use terrace_storage::io::files::SimulatedFiles;
 use terrace_storage::io::memory_objects::MemoryObjects;
 use terrace_storage::io::objects::{Objects, StoredObject};
@@ -33,12 +33,11 @@ impl Wire {
         self.disk.write(Path::new("/srv/wire"), &[])
     }
 
-    fn check(&self) -> std::io::Result<()> {
-        if self.disk.is_dead() { Err(std::io::ErrorKind::NotConnected.into()) } else { Ok(()) }
-    }
-
-    fn check_for(&self, name: &str) -> Result<()> {
-        self.check().map_err(|error| terrace_model::Error::io("reach", name, &error))
+    fn check(&self, name: &str) -> Result<()> {
+        match self.disk.is_dead() {
+            true => Err(Error::io("reach", name, &std::io::ErrorKind::NotConnected.into())),
+            false => Ok(()),
+        }
     }
 }
 
@@ -47,8 +46,8 @@ impl Objects for Wire {
         self.objects.url()
     }
 
-    fn read(&self, name: &str, range: Range<u64>, take: &mut dyn FnMut(&[u8])) -> std::io::Result<()> {
-        self.check()?;
+    fn read(&self, name: &str, range: Range<u64>, take: &mut dyn FnMut(&[u8])) -> Result<()> {
+        self.check(name)?;
         self.objects.read(name, range, take)
     }
 
@@ -66,17 +65,17 @@ impl Objects for Wire {
     }
 
     fn remove(&self, names: &[String]) -> Result<()> {
-        self.check_for("objects")?;
+        self.check("objects")?;
         self.objects.remove(names)
     }
 
     fn find(&self, name: &str) -> Result<Option<StoredObject>> {
-        self.check_for(name)?;
+        self.check(name)?;
         self.objects.find(name)
     }
 
     fn list(&self) -> Result<Vec<StoredObject>> {
-        self.check_for("objects")?;
+        self.check("objects")?;
         self.objects.list()
     }
 }

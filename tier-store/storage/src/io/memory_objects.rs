@@ -55,16 +55,13 @@ impl MemoryObjects {
         }
     }
 
-    fn request(&self) -> std::io::Result<()> {
+    fn request(&self, action: &'static str, name: &str) -> Result<()> {
         self.requests.fetch_add(1, Ordering::SeqCst);
+        let errno = Some(libc::EREMOTEIO);
         match take_one(&self.failing) {
-            true => Err(std::io::Error::other("503 Slow Down")),
+            true => Err(Error::Io { action, path: self.path(name), errno, message: "503 Slow Down".into() }),
             false => Ok(()),
         }
-    }
-
-    fn request_for(&self, action: &'static str, name: &str) -> Result<()> {
-        self.request().map_err(|error| Error::io(action, self.path(name), &error))
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -94,9 +91,10 @@ impl Objects for MemoryObjects {
         "memory://objects"
     }
 
-    fn read(&self, name: &str, range: Range<u64>, take: &mut dyn FnMut(&[u8])) -> std::io::Result<()> {
-        self.request()?;
-        let stored = self.objects.lock().get(name).cloned().ok_or(std::io::ErrorKind::NotFound)?;
+    fn read(&self, name: &str, range: Range<u64>, take: &mut dyn FnMut(&[u8])) -> Result<()> {
+        self.request("read", name)?;
+        let missing = || Error::io("read", self.path(name), &std::io::ErrorKind::NotFound.into());
+        let stored = self.objects.lock().get(name).cloned().ok_or_else(missing)?;
         let end = (range.end as usize).min(stored.bytes.len());
         let found = stored.bytes.get(range.start as usize..end).unwrap_or_default();
         let found = if take_one(&self.cut) { found.get(..found.len() / 2).unwrap_or_default() } else { found };
@@ -106,13 +104,13 @@ impl Objects for MemoryObjects {
     }
 
     fn write(&self, name: &str, bytes: &AlignedBuffer) -> Result<()> {
-        self.request_for("write", name)?;
+        self.request("write", name)?;
         self.put(name, bytes.as_slice());
         Ok(())
     }
 
     fn create(&self, name: &str, bytes: &[u8]) -> Result<bool> {
-        self.request_for("write", name)?;
+        self.request("write", name)?;
         if self.objects.lock().contains_key(name) {
             return Ok(false);
         }
@@ -121,18 +119,18 @@ impl Objects for MemoryObjects {
     }
 
     fn remove(&self, names: &[String]) -> Result<()> {
-        self.request_for("delete", names.first().map_or("", String::as_str))?;
+        self.request("delete", names.first().map_or("", String::as_str))?;
         self.objects.lock().retain(|name, _| !names.contains(name));
         Ok(())
     }
 
     fn find(&self, name: &str) -> Result<Option<StoredObject>> {
-        self.request_for("inspect", name)?;
+        self.request("inspect", name)?;
         Ok(self.objects.lock().get(name).map(|stored| stored.named(name)))
     }
 
     fn list(&self) -> Result<Vec<StoredObject>> {
-        self.request_for("list", "")?;
+        self.request("list", "")?;
         Ok(self.objects.lock().iter().map(|(name, stored)| stored.named(name)).collect())
     }
 }

@@ -30,7 +30,8 @@ pub struct StoredObject {
 
 /// The objects below one prefix of an object store. Names are relative to it. All calls block.
 ///
-/// Errors are [`Error::Io`] with the full name of the object.
+/// Errors are [`Error::Io`] with the full name of the object; a store that does not answer, or fails, has an `errno` of a
+/// faulty device ([`Error::is_device_fault`]).
 pub trait Objects: Send + Sync + Debug {
     /// The prefix as users write it, such as `s3://bucket/prefix`; without a slash at its end.
     fn url(&self) -> &str;
@@ -39,7 +40,7 @@ pub trait Objects: Send + Sync + Debug {
     ///
     /// # Errors
     /// Those of the store, after they were tried again.
-    fn read(&self, name: &str, range: Range<u64>, take: &mut dyn FnMut(&[u8])) -> std::io::Result<()>;
+    fn read(&self, name: &str, range: Range<u64>, take: &mut dyn FnMut(&[u8])) -> Result<()>;
     /// Writes an object, in place of one of that name. It is durable, and readers find it, on return. A failure leaves no
     /// part of it under its name.
     ///
@@ -99,15 +100,16 @@ impl Device for ObjectDevice {
         let name = name.ok_or_else(|| std::io::Error::other("it is not in this object store"))?;
         let range = offset..file.len.min(offset.saturating_add(target.len() as u64));
         let mut filled = 0;
-        self.objects.read(name, range, &mut |bytes: &[u8]| {
+        let read = self.objects.read(name, range, &mut |bytes: &[u8]| {
             // A store that sends more than it was asked for sends in vain.
             let len = bytes.len().min(target.len() - filled);
             if let (Some(place), Some(bytes)) = (target.get_mut(filled..filled + len), bytes.get(..len)) {
                 place.write_copy_of_slice(bytes);
                 filled += len;
             }
-        })?;
-        Ok(filled)
+        });
+        // The request passes the error on as it is.
+        read.map(|()| filled).map_err(std::io::Error::other)
     }
 }
 

@@ -172,6 +172,10 @@ impl Request {
 
     /// The error of an operation that the device refused.
     pub(crate) fn failed(&self, error: &std::io::Error) -> Error {
+        // A device that is no file of the system has errors of its own.
+        if let Some(known) = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>()) {
+            return known.clone();
+        }
         match self.direction {
             Direction::Read => Error::io("read", &self.file.path, error),
             Direction::Write => file_error("write", &self.file.path, error),

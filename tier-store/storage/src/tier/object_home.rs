@@ -235,8 +235,7 @@ impl Home for ObjectHome {
     fn read_marker(&self) -> Result<Option<Vec<u8>>> {
         let Some(found) = self.objects.find(MARKER_NAME)? else { return Ok(None) };
         let mut marker = Vec::new();
-        let read = self.objects.read(MARKER_NAME, 0..found.bytes, &mut |bytes: &[u8]| marker.extend_from_slice(bytes));
-        read.map_err(|error| Error::io("read", self.path(MARKER_NAME), &error))?;
+        self.objects.read(MARKER_NAME, 0..found.bytes, &mut |bytes: &[u8]| marker.extend_from_slice(bytes))?;
         Ok(Some(marker))
     }
 

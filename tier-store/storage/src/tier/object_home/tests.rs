@@ -80,7 +80,7 @@ fn a_body_that_ends_early_is_continued_and_a_failure_is_told() {
     setup.objects.fail_next(100);
     let error = read(&setup, &[0], None).unwrap_err();
     assert!(matches!(&error, Error::Io { action: "read", path, .. } if *path == setup.chunk.path), "{error}");
-    assert!(error.to_string().contains("503"), "{error}");
+    assert!(error.to_string().contains("503") && error.is_device_fault(), "{error}");
     setup.objects.fail_next(0);
     assert_eq!(read(&setup, &[0, 1], None).unwrap(), setup.batch.columns(), "a failure is not remembered as damage");
 }
