@@ -5,6 +5,7 @@
 //! here, as a whole, within the same time: an answer that breaks off, or the last answer of an upload that was lost, after
 //! which the store does not know the upload any more.
 
+use std::fmt;
 use std::future::Future;
 use std::ops::Range;
 use std::path::PathBuf;
@@ -43,7 +44,6 @@ const THREADS: usize = 2;
 type StoreResult<T> = std::result::Result<T, StoreError>;
 
 /// A client of one prefix of an object store.
-#[derive(Debug)]
 pub struct ObjectClient {
     url: String,
     prefix: Path,
@@ -51,6 +51,13 @@ pub struct ObjectClient {
     retry_time: Duration,
     /// `None` once it is dropped.
     runtime: Option<Runtime>,
+}
+
+/// Shows the address only: the client below has the credentials.
+impl fmt::Debug for ObjectClient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ObjectClient").field("url", &self.url).finish_non_exhaustive()
+    }
 }
 
 impl ObjectClient {
@@ -140,7 +147,7 @@ impl ObjectClient {
             _ if is_full(&message) => libc::ENOSPC,
             _ => libc::EREMOTEIO,
         };
-        Error::Io { action, path: self.path(name), errno: Some(errno), message }
+        Error::Io { action, path: self.path(name), errno: Some(errno), message: without_body(&message) }
     }
 }
 
@@ -150,6 +157,10 @@ impl Objects for ObjectClient {
     }
 
     fn read(&self, name: &str, range: Range<u64>, take: &mut dyn FnMut(&[u8])) -> Result<()> {
+        // No request can ask for nothing.
+        if range.is_empty() {
+            return Ok(());
+        }
         let failed = |error: StoreError| self.failed("read", name, &error);
         let location = self.location(name).map_err(failed)?;
         let store = Arc::clone(&self.store);
@@ -334,6 +345,18 @@ fn may_pass(error: &StoreError) -> bool {
 /// True for an answer of a store that has no room: S3 has no such answer, others have one of these.
 fn is_full(message: &str) -> bool {
     ["QuotaExceeded", "StorageFull", "507 Insufficient Storage"].iter().any(|mark| message.contains(mark))
+}
+
+/// The message of an error with the code and the message of the body of the answer only: the rest repeats the request, and of
+/// one whose signature or token is refused that includes the token.
+fn without_body(message: &str) -> String {
+    let Some((head, body)) = message.split_once('<') else { return message.to_owned() };
+    let element = |name: &str| {
+        let (_, rest) = body.split_once(&format!("{name}>"))?;
+        rest.split_once("</").map(|(text, _)| text).filter(|text| !text.is_empty())
+    };
+    let parts: Vec<&str> = ["Code", "Message"].into_iter().filter_map(element).collect();
+    format!("{head}{}", parts.join(": ")).trim_end().to_owned()
 }
 
 fn stopped() -> StoreError {

@@ -78,6 +78,7 @@ fn what_is_missing_or_ends_early_is_told() {
     client.write("short", &buffer(10)).unwrap();
     assert_eq!(read(&client, "short", 4..100).unwrap().len(), 6);
     assert_eq!(read(&client, "short", 50..100).unwrap().len(), 0, "it ends before the range");
+    assert_eq!(read(&client, "short", 5..5).unwrap().len(), 0, "nothing is asked for");
     assert_eq!(client.find("../outside").unwrap_err().kind(), ErrorKind::Internal);
 }
 
@@ -101,4 +102,19 @@ fn a_store_without_room_is_told_from_one_that_fails() {
     let failing = client.failed("write", "object", &answer("status code: 503 Slow Down"));
     assert!(failing.kind() == ErrorKind::Internal && failing.is_device_fault());
     assert!(may_pass(&answer("status code: 503")) && !may_pass(&answer("status code: 400 Bad Request")));
+}
+
+#[test]
+fn errors_have_no_more_of_an_answer_than_its_code_and_message() {
+    let client = client("s3://bucket/home");
+    let answer = "Error performing PUT http://here/bucket/home/o in 3ms - Server returned non-2xx status code: 400 Bad Request: \
+                  <?xml version=\"1.0\"?><Error><Code>ExpiredToken</Code><Message>The token has expired.</Message>\
+                  <Token-0>very secret</Token-0></Error>";
+    let error = client.failed("write", "o", &StoreError::Generic { store: "S3", source: answer.into() }).to_string();
+    assert!(error.ends_with("400 Bad Request: ExpiredToken: The token has expired."), "{error}");
+    let page = StoreError::Generic { store: "S3", source: "status code: 502 Bad Gateway: <html>sorry</html>".into() };
+    assert!(client.failed("read", "o", &page).to_string().ends_with("502 Bad Gateway:"));
+    let plain = StoreError::Generic { store: "S3", source: "no route".into() };
+    assert!(client.failed("read", "o", &plain).to_string().ends_with("no route"));
+    assert_eq!(format!("{client:?}"), "ObjectClient { url: \"s3://bucket/home\", .. }");
 }
