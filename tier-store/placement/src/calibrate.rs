@@ -37,7 +37,6 @@ use terrace_storage::tier::reader::ReadCost;
 use terrace_storage::tier::{HomeTier, MemoryTier};
 
 pub use point::Point;
-pub use sample::SCRATCH_NAME;
 
 use super::correction::Correction;
 use super::cost::{CACHE_LINE_BYTES, PAGE_BYTES, TierCost};

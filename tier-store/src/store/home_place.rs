@@ -21,7 +21,7 @@ use terrace_storage::tier::stored_file::MARKER_NAME;
 
 /// The folder of the chunk files in a data directory, and in a backup.
 pub(super) const SSD_FOLDER: &str = "ssd";
-const HOME_FILE: &str = "home.json";
+pub(super) const HOME_FILE: &str = "home.json";
 const FORMAT_VERSION: u32 = 1;
 
 /// The place of the chunk files.
@@ -142,22 +142,10 @@ impl HomePlace {
     pub(super) fn claim(&self, owner: &DataDirectory<'_>, catalog: &Catalog, home: &dyn Home) -> Result<()> {
         let DataDirectory { files, path: dir, .. } = *owner;
         let recorded = read_record(files, dir)?;
-        let has_chunks = || -> Result<bool> {
-            let mut found = false;
-            catalog.scan(Space::Chunks, &[], |_, _| {
-                found = true;
-                Ok(false)
-            })?;
-            Ok(found)
-        };
         match (self.url(), recorded) {
-            (None, None) => Ok(()),
-            (None, Some(recorded)) => match has_chunks()? {
-                true => Err(elsewhere(dir, &recorded.url)),
-                false => files.remove_file(&dir.join(HOME_FILE)),
-            },
+            (None, recorded) => claim_own(owner, recorded, catalog, home),
             (Some(url), recorded) => {
-                if recorded.is_none() && has_chunks()? {
+                if recorded.is_none() && has_chunks(catalog)? {
                     return Err(elsewhere(dir, &dir.join(SSD_FOLDER).display().to_string()));
                 }
                 let known = recorded.clone().map(|recorded| recorded.id);
@@ -168,20 +156,56 @@ impl HomePlace {
                         if recorded.as_ref() == Some(&record) { Ok(()) } else { write_record(files, dir, &record) }
                     }
                     (Some(_), _) => Err(foreign(dir, &url)),
-                    (None, Some(_)) if has_chunks()? => Err(Error::Invalid(format!(
+                    (None, Some(_)) if has_chunks(catalog)? => Err(Error::Invalid(format!(
                         "{url} is empty or not the home of {}: its marker is missing. Name the right home, or restore a backup",
                         dir.display()
                     ))),
-                    (None, _) => take(owner, home, url),
+                    (None, _) => take(owner, home, url, recorded),
                 }
             }
         }
     }
 }
 
+fn has_chunks(catalog: &Catalog) -> Result<bool> {
+    let mut found = false;
+    catalog.scan(Space::Chunks, &[], |_, _| {
+        found = true;
+        Ok(false)
+    })?;
+    Ok(found)
+}
+
+/// Makes sure that the folder in the data directory is nobody else's home, and makes it the home again if it was elsewhere.
+fn claim_own(
+    owner: &DataDirectory<'_>,
+    recorded: Option<HomeRecord>,
+    catalog: &Catalog,
+    home: &dyn Home,
+) -> Result<()> {
+    let DataDirectory { files, path: dir, .. } = *owner;
+    let folder = dir.join(SSD_FOLDER);
+    let url = folder.display().to_string();
+    let marker = read_marker(home, &url)?;
+    if let Some(recorded) = &recorded
+        && has_chunks(catalog)?
+    {
+        return Err(elsewhere(dir, &recorded.url));
+    }
+    if let Some(marker) = marker {
+        if recorded.as_ref().is_none_or(|recorded| recorded.id != marker.id) {
+            return Err(foreign(dir, &url));
+        }
+        // It was named as a home elsewhere, though it is the one in the directory.
+        files.remove_file(&folder.join(MARKER_NAME))?;
+        files.sync_folder(&folder)?;
+    }
+    if recorded.is_some() { files.remove_file(&dir.join(HOME_FILE)) } else { Ok(()) }
+}
+
 /// Takes possession of a home without a marker. The record comes first: a start that was stopped in between finds it, and goes
-/// on from there.
-fn take(owner: &DataDirectory<'_>, home: &dyn Home, url: String) -> Result<()> {
+/// on from there with the same id, as the marker that it sent may still arrive.
+fn take(owner: &DataDirectory<'_>, home: &dyn Home, url: String, recorded: Option<HomeRecord>) -> Result<()> {
     let DataDirectory { files, path: dir, unix_us } = *owner;
     if let Some(file) = home.list()?.into_iter().find(|file| file.chunk.is_some()) {
         return Err(Error::Invalid(format!(
@@ -189,7 +213,8 @@ fn take(owner: &DataDirectory<'_>, home: &dyn Home, url: String) -> Result<()> {
             file.path.display()
         )));
     }
-    let id = format!("{unix_us:x}-{:x}", std::process::id());
+    let known = recorded.filter(|recorded| recorded.url == url).map(|recorded| recorded.id);
+    let id = known.unwrap_or_else(|| format!("{unix_us:x}-{:x}", std::process::id()));
     let record = HomeRecord { format_version: FORMAT_VERSION, id, url: url.clone() };
     write_record(files, dir, &record)?;
     let created = home.create_marker(&to_json(&record)?)?;

@@ -34,7 +34,7 @@ use terrace_storage::tier::{MemoryTier, codec};
 use super::compact::CompactionCounters;
 use super::core::Core;
 use super::description::Descriptions;
-use super::home_place::{DataDirectory, HomeParts, HomePlace, QueueOptions, SSD_FOLDER};
+use super::home_place::{DataDirectory, HOME_FILE, HomeParts, HomePlace, QueueOptions, SSD_FOLDER};
 use super::options::{ReadGapChoice, StoreOptions};
 use super::retry::Retry;
 use super::unpublished::UnpublishedChunks;
@@ -115,7 +115,9 @@ pub(super) fn inspect(dir: &Path) -> Result<Inspection> {
 fn refuse_lost_catalog(files: &Arc<dyn FileSystem>, dir: &Path) -> Result<bool> {
     let catalog = dir.join(CATALOG_FILE);
     let chunks = ssd::files::list(files.as_ref(), &dir.join(SSD_FOLDER))?.iter().any(|file| file.chunk.is_some());
-    let has_tables = chunks || !Descriptions::new(Arc::clone(files), dir).list()?.is_empty();
+    // A home elsewhere may have files too. It was named after there was a catalog, and is not asked yet.
+    let has_home = files.len(&dir.join(HOME_FILE))?.is_some();
+    let has_tables = chunks || has_home || !Descriptions::new(Arc::clone(files), dir).list()?.is_empty();
     match has_tables && files.len(&catalog)?.is_none_or(|bytes| bytes == 0) {
         true => Err(lost_catalog(catalog)),
         false => Ok(has_tables),

@@ -9,11 +9,10 @@ use terrace_storage::io::IoFile;
 use terrace_storage::table::{Chunk, Segment, WrittenFile};
 use terrace_storage::tier::MeasuredHome;
 use terrace_storage::tier::codec::encode_chunk;
+use terrace_storage::tier::stored_file::SAMPLE_NAME;
 
 use super::random;
 
-/// Name of the file that is read for measurements, at the home.
-pub const SCRATCH_NAME: &str = "calibration.tmp";
 /// Number of columns of each width: enough to read as many at once without reading one twice.
 const COLUMNS: [usize; Sample::WIDTHS] = [8, 8, 4, 8];
 
@@ -25,7 +24,7 @@ pub(super) struct Scratch {
 
 impl Scratch {
     pub(super) fn create(home: &Arc<dyn MeasuredHome>, bytes: &[u8]) -> Result<Self> {
-        let path = home.write_sample(SCRATCH_NAME, bytes)?;
+        let path = home.write_sample(SAMPLE_NAME, bytes)?;
         Ok(Self { path, home: Arc::clone(home) })
     }
 

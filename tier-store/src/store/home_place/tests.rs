@@ -141,10 +141,68 @@ fn a_start_that_was_stopped_while_it_took_a_home_goes_on() {
     let dir = tempfile::tempdir().unwrap();
     let objects = Arc::new(MemoryObjects::default());
     drop(open(dir.path(), in_memory(&objects)).unwrap());
+    let record = || std::fs::read(dir.path().join(HOME_FILE)).unwrap();
+    let before = record();
     // The record is there, the marker is not.
-    objects.remove(&["terrace-home.json".to_owned()]).unwrap();
+    objects.remove(&[MARKER_NAME.to_owned()]).unwrap();
     fill(&open(dir.path(), in_memory(&objects)).unwrap());
+    assert_eq!(record(), before, "the marker of the first start may still arrive");
     assert_eq!(all_keys(&open(dir.path(), in_memory(&objects)).unwrap()).len(), 2_510);
+}
+
+#[test]
+fn a_home_outlives_a_lost_catalog() {
+    let dir = tempfile::tempdir().unwrap();
+    let objects = Arc::new(MemoryObjects::default());
+    fill(&open(dir.path(), in_memory(&objects)).unwrap());
+    objects.advance_us(600_000_000);
+    let before = objects.list().unwrap().len();
+    for entry in std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().path()) {
+        match entry.file_name().and_then(|name| name.to_str()) {
+            Some(HOME_FILE | SSD_FOLDER) => {}
+            _ if entry.is_dir() => std::fs::remove_dir_all(&entry).unwrap(),
+            _ => std::fs::remove_file(&entry).unwrap(),
+        }
+    }
+    for _ in 0..2 {
+        assert_eq!(open(dir.path(), in_memory(&objects)).unwrap_err().kind(), ErrorKind::DataLoss);
+    }
+    assert_eq!(objects.list().unwrap().len(), before);
+}
+
+#[test]
+fn the_folder_of_a_data_directory_may_be_the_home_of_another_one() {
+    let [first, second] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    drop(open(second.path(), HomePlace::DataDir).unwrap());
+    let place = HomePlace::Folder(second.path().join(SSD_FOLDER));
+    fill(&open(first.path(), place.clone()).unwrap());
+    // The other one has no tables, but must not remove these.
+    let error = open(second.path(), HomePlace::DataDir).unwrap_err();
+    assert!(error.to_string().contains("the home of another data directory"), "{error}");
+    let store = open(first.path(), place).unwrap();
+    assert_eq!(all_keys(&store).len(), 2_510);
+    // Its own folder may be named, and left out once it is empty.
+    let third = tempfile::tempdir().unwrap();
+    drop(open(third.path(), HomePlace::Folder(third.path().join(SSD_FOLDER))).unwrap());
+    fill(&open(third.path(), HomePlace::DataDir).unwrap());
+    assert_eq!(all_keys(&open(third.path(), HomePlace::DataDir).unwrap()).len(), 2_510);
+}
+
+#[test]
+fn files_of_others_in_a_folder_are_left_alone() {
+    let [data, home] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    std::fs::create_dir(home.path().join("uploads")).unwrap();
+    for name in ["draft.tmp", "uploads/part.tmp", "uploads/t1"] {
+        std::fs::write(home.path().join(name), "not ours").unwrap();
+    }
+    let open = || open(data.path(), HomePlace::Folder(home.path().to_owned())).unwrap();
+    fill(&open());
+    std::fs::write(home.path().join("t1/c99.arrow.tmp"), "half").unwrap();
+    drop(open());
+    assert!(!home.path().join("t1/c99.arrow.tmp").exists());
+    for name in ["draft.tmp", "uploads/part.tmp", "uploads/t1"] {
+        assert_eq!(std::fs::read(home.path().join(name)).unwrap(), b"not ours", "{name}");
+    }
 }
 
 #[test]

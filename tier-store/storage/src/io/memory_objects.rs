@@ -18,6 +18,7 @@ pub struct MemoryObjects {
     now_us: AtomicU64,
     failing: AtomicU64,
     cut: AtomicU64,
+    lost: AtomicU64,
     requests: AtomicU64,
 }
 
@@ -36,6 +37,11 @@ impl MemoryObjects {
     /// Lets the next so many reads end after half of their bytes, without an error.
     pub fn cut_next(&self, reads: u64) {
         self.cut.store(reads, Ordering::SeqCst);
+    }
+
+    /// Lets the next so many writes fail after they were carried out, as if their answers were lost.
+    pub fn lose_next(&self, writes: u64) {
+        self.lost.store(writes, Ordering::SeqCst);
     }
 
     /// Moves the clock of the store forward.
@@ -57,8 +63,12 @@ impl MemoryObjects {
 
     fn request(&self, action: &'static str, name: &str) -> Result<()> {
         self.requests.fetch_add(1, Ordering::SeqCst);
+        self.fail_if(&self.failing, action, name)
+    }
+
+    fn fail_if(&self, faults: &AtomicU64, action: &'static str, name: &str) -> Result<()> {
         let errno = Some(libc::EREMOTEIO);
-        match take_one(&self.failing) {
+        match take_one(faults) {
             true => Err(Error::Io { action, path: self.path(name), errno, message: "503 Slow Down".into() }),
             false => Ok(()),
         }
@@ -106,7 +116,7 @@ impl Objects for MemoryObjects {
     fn write(&self, name: &str, bytes: &AlignedBuffer) -> Result<()> {
         self.request("write", name)?;
         self.put(name, bytes.as_slice());
-        Ok(())
+        self.fail_if(&self.lost, "write", name)
     }
 
     fn create(&self, name: &str, bytes: &[u8]) -> Result<bool> {

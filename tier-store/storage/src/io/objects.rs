@@ -3,7 +3,7 @@
 //! An [`Objects`] blocks, repeats what failed for a while, and gives up then; this crate has no client of its own. The
 //! [`ObjectEngine`] has the queue of the blocking engine, so classes, levels and turns hold for objects as for files,
 //! and threads that wait for answers: more than for a disk, as a request takes long and a store serves many. Each read
-//! is one request, however long; the planner of cold reads joins and cuts them by the read gap.
+//! is one request, up to 64 MiB; the planner of cold reads joins and cuts them by the read gap.
 
 use std::fmt::Debug;
 use std::mem::MaybeUninit;
@@ -16,6 +16,10 @@ use terrace_model::{Error, Result};
 use super::blocking::{Device, Workers};
 use super::request::pread;
 use super::{AlignedBuffer, BlockIo, BufferPool, Depth, Intent, IoFile, IoRules, IoStats, ReadHandle};
+
+/// The longest read that is one request. What is longer goes on with the next one, so that the time for which the client tries
+/// again holds for each, and a file that takes longer than that can be read all the same.
+const PIECE_BYTES: usize = 64 << 20;
 
 /// An object as a listing tells of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -87,9 +91,9 @@ struct ObjectDevice {
 }
 
 impl Device for ObjectDevice {
-    /// A request for each read: cutting one would only add the time that each request takes.
+    /// Cutting a read would only add the time that each request takes, so none but the longest are cut.
     fn piece_bytes(&self) -> usize {
-        usize::MAX
+        PIECE_BYTES
     }
 
     fn read_at(&self, file: &IoFile, target: &mut [MaybeUninit<u8>], offset: u64) -> std::io::Result<usize> {

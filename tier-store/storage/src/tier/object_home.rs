@@ -178,7 +178,8 @@ impl Home for ObjectHome {
         let bytes = file.as_slice().len() as u64;
         let charge = self.stored.try_charge(bytes)?;
         let name = run_file_name(table, chunk, self.run, codec::format_of_file(file.as_slice()));
-        self.objects.write(&name, file)?;
+        // A write that failed may have been carried out, if its answer was lost.
+        self.objects.write(&name, file).inspect_err(|_| self.remover.remove(&name))?;
         let path = self.path(&name);
         self.charges.lock().insert(path.clone(), charge);
         self.counters().written_bytes.fetch_add(bytes, Ordering::Relaxed);
@@ -210,7 +211,7 @@ impl Home for ObjectHome {
         found.retain(|object| object.name != MARKER_NAME && object.name != CLOCK_NAME);
         let file = |object: StoredObject| StoredFile {
             is_fresh: now_us.saturating_sub(object.written_unix_us) < SWEEP_AGE_US,
-            ..StoredFile::new(self.path(&object.name), object.bytes)
+            ..StoredFile::new(Path::new(self.objects.url()), self.path(&object.name), object.bytes)
         };
         Ok(found.into_iter().map(file).collect())
     }
@@ -235,7 +236,16 @@ impl Home for ObjectHome {
     fn read_marker(&self) -> Result<Option<Vec<u8>>> {
         let Some(found) = self.objects.find(MARKER_NAME)? else { return Ok(None) };
         let mut marker = Vec::new();
-        self.objects.read(MARKER_NAME, 0..found.bytes, &mut |bytes: &[u8]| marker.extend_from_slice(bytes))?;
+        // A body may end early.
+        while (marker.len() as u64) < found.bytes {
+            let before = marker.len();
+            let rest = before as u64..found.bytes;
+            self.objects.read(MARKER_NAME, rest, &mut |bytes: &[u8]| marker.extend_from_slice(bytes))?;
+            if marker.len() == before {
+                let what = format!("it ends before offset {}", found.bytes);
+                return Err(Error::Corrupt { path: self.path(MARKER_NAME), what });
+            }
+        }
         Ok(Some(marker))
     }
 

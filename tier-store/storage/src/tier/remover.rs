@@ -13,7 +13,7 @@ use crate::io::objects::Objects;
 /// Most objects of one request.
 const MOST_AT_ONCE: usize = 1_000;
 
-/// A thread that deletes objects. Dropping it waits until all are deleted.
+/// A thread that deletes objects. Dropping it waits until all are deleted, or a deletion failed.
 #[derive(Debug)]
 pub(super) struct Remover {
     shared: Arc<Shared>,
@@ -52,7 +52,8 @@ impl Remover {
     /// Has an object deleted, soon.
     pub(super) fn remove(&self, name: &str) {
         if self.thread.is_none() {
-            return self.shared.delete(&[name.to_owned()]);
+            self.shared.delete(&[name.to_owned()]);
+            return;
         }
         self.shared.state.lock().names.push(name.to_owned());
         self.shared.changed.notify_one();
@@ -75,8 +76,12 @@ impl Shared {
                 let first = state.names.len().saturating_sub(MOST_AT_ONCE);
                 let names = state.names.split_off(first);
                 state.is_busy = true;
-                MutexGuard::unlocked(&mut state, || self.delete(&names));
+                let is_deleted = MutexGuard::unlocked(&mut state, || self.delete(&names));
                 state.is_busy = false;
+                // A store that does not answer must not hold up the end of the process for each request.
+                if state.is_stopped && !is_deleted {
+                    state.names.clear();
+                }
                 continue;
             }
             self.idle.notify_all();
@@ -87,10 +92,13 @@ impl Shared {
         }
     }
 
-    fn delete(&self, names: &[String]) {
-        if let Err(error) = self.objects.remove(names) {
+    /// False for a failure, which is logged.
+    fn delete(&self, names: &[String]) -> bool {
+        let deleted = self.objects.remove(names);
+        if let Err(error) = &deleted {
             tracing::warn!(%error, objects = names.len(), "cannot delete objects; a later start removes them");
         }
+        deleted.is_ok()
     }
 }
 
@@ -102,6 +110,28 @@ impl Drop for Remover {
             && thread.join().is_err()
         {
             tracing::error!("the thread that deletes objects panicked");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::io::memory_objects::MemoryObjects;
+
+    #[test]
+    fn the_end_waits_for_deletions_but_not_for_a_store_that_fails() {
+        for (faults, requests) in [(0, 3), (u64::MAX, 1)] {
+            let objects = Arc::new(MemoryObjects::default());
+            objects.fail_next(faults);
+            let remover = Remover::start(Arc::<MemoryObjects>::clone(&objects));
+            {
+                let mut state = remover.shared.state.lock();
+                state.names.extend((0..2 * MOST_AT_ONCE + 1).map(|number| number.to_string()));
+                state.is_stopped = true;
+            }
+            drop(remover);
+            assert_eq!(objects.requests(), requests, "{faults} faults");
         }
     }
 }

@@ -150,6 +150,24 @@ fn a_full_account_refuses_before_anything_is_sent() {
     setup.objects.fail_next(1);
     assert!(setup.home.write_chunk(TableId(7), ChunkId(4), Class::Write.into(), &file).is_err());
     assert_eq!(setup.home.account().used_bytes(), setup.chunk.file_bytes);
+    // One whose answer is lost was carried out.
+    setup.objects.lose_next(1);
+    assert!(setup.home.write_chunk(TableId(7), ChunkId(5), Class::Write.into(), &file).is_err());
+    let left = setup.home.list().unwrap();
+    assert_eq!(left.iter().map(|file| &file.path).collect::<Vec<_>>(), [&setup.chunk.path]);
+}
+
+#[test]
+fn objects_of_a_home_below_this_one_are_not_its_own() {
+    let setup = setup();
+    let file = AlignedBuffer::copy_of(&[1; 100], BLOCK_BYTES).unwrap();
+    for name in ["below/t7/c3-a7.arrow", "below/terrace-home.json", "upload.tmp"] {
+        setup.objects.write(name, &file).unwrap();
+    }
+    let found = setup.home.list().unwrap();
+    let ours: Vec<_> = found.iter().filter(|file| file.chunk.is_some() || file.unfinished).collect();
+    assert_eq!((found.len(), ours.len()), (4, 1));
+    assert_eq!(ours.first().unwrap().path, setup.chunk.path);
 }
 
 #[test]
@@ -171,4 +189,6 @@ fn the_marker_is_made_once_and_is_no_file_of_a_chunk() {
     assert!(!setup.home.create_marker(b"second").unwrap());
     assert_eq!(setup.home.read_marker().unwrap().as_deref(), Some(b"first".as_slice()));
     assert_eq!(setup.home.list().unwrap().len(), 1);
+    setup.objects.cut_next(1);
+    assert_eq!(setup.home.read_marker().unwrap().as_deref(), Some(b"first".as_slice()), "a body that ends early");
 }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use terrace_model::Result;
 
 use crate::io::FileSystem;
-use crate::tier::stored_file::{MARKER_NAME, StoredFile};
+use crate::tier::stored_file::{MARKER_NAME, StoredFile, TEMPORARY};
 
 /// Writes `bytes` to `path`, which may exist. On return the new contents are durable; after a failure or a crash the file has
 /// either the old contents or the new ones.
@@ -20,7 +20,7 @@ pub fn replace_durably(files: &dyn FileSystem, path: &Path, bytes: &[u8]) -> Res
 /// Replaces a file by the one that `write` writes to the path that it gets. The name is durable after a sync of its folder.
 pub(super) fn replace(files: &dyn FileSystem, path: &Path, write: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
     let mut temporary = path.as_os_str().to_owned();
-    temporary.push(".tmp");
+    temporary.push(TEMPORARY);
     let temporary = PathBuf::from(temporary);
     let renamed = write(&temporary).and_then(|()| files.rename(&temporary, path));
     // The first error is the one to report; what cannot be deleted is swept at the next start.
@@ -55,20 +55,20 @@ pub fn list(files: &dyn FileSystem, root: &Path) -> Result<Vec<StoredFile>> {
         match entry.is_folder {
             true => {
                 for entry in files.list(&entry.path)?.into_iter().filter(|entry| !entry.is_folder) {
-                    found.extend(stored_file(files, entry.path)?);
+                    found.extend(stored_file(files, root, entry.path)?);
                 }
             }
             false if entry.path.file_name().is_some_and(|name| name == MARKER_NAME) => {}
-            false => found.extend(stored_file(files, entry.path)?),
+            false => found.extend(stored_file(files, root, entry.path)?),
         }
     }
     Ok(found)
 }
 
 /// `None` when the file was deleted since it was listed.
-fn stored_file(files: &dyn FileSystem, path: PathBuf) -> Result<Option<StoredFile>> {
+fn stored_file(files: &dyn FileSystem, root: &Path, path: PathBuf) -> Result<Option<StoredFile>> {
     let Some(bytes) = files.len(&path)? else { return Ok(None) };
-    Ok(Some(StoredFile::new(path, bytes)))
+    Ok(Some(StoredFile::new(root, path, bytes)))
 }
 
 #[cfg(test)]
