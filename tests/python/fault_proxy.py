@@ -7,6 +7,7 @@ A test gives it a function that is asked for each request, `choose(method, path)
 - `short`: the body of the answer ends in its middle, and the head says that this is all of it
 - `stall`: half of the answer comes, then nothing for 30 seconds
 - `lost`: the store carries the request out, and the connection is reset before its answer
+- `whole`: the store does not know ranges, and sends the whole object; no answer can be made of that, so it is none of `FAULTS`
 """
 
 import collections
@@ -74,10 +75,10 @@ class Passing(http.server.BaseHTTPRequestHandler):
             self.proxy.counts[fault] += 1
         if fault in ("500", "503"):
             return self.answer(int(fault), [], b"<Error><Code>SlowDown</Code></Error>")
-        status, headers, answer = self.ask(body)
+        status, headers, answer = self.ask(body, without={"range"} if fault == "whole" else set())
         if fault == "lost":
             return self.reset()
-        if fault is None or not answer:
+        if fault in (None, "whole") or not answer:
             return self.answer(status, headers, answer)
         half = answer[:len(answer) // 2]
         if fault == "short":
@@ -91,9 +92,9 @@ class Passing(http.server.BaseHTTPRequestHandler):
 
     do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = pass_on
 
-    def ask(self, body):
+    def ask(self, body, without):
         connection = http.client.HTTPConnection("127.0.0.1", self.proxy.upstream_port, timeout=60)
-        headers = {name: value for name, value in self.headers.items() if name.lower() not in OWN}
+        headers = {name: value for name, value in self.headers.items() if name.lower() not in OWN | without}
         connection.request(self.command, self.path, body=body, headers={**headers, "Content-Length": str(len(body))})
         answer = connection.getresponse()
         found = answer.status, answer.getheaders(), answer.read()

@@ -155,6 +155,18 @@ def test_a_store_that_does_not_answer_is_named_and_comes_back(tmp_path, bucket):
         assert server.query("select count(k) n from u").to_pylist() == [{"n": 150_000}]
 
 
+def test_a_store_without_ranges_is_refused_and_gives_no_wrong_rows(tmp_path, bucket):
+    with bucket.serve(tmp_path) as server:
+        load(server)
+        expected = server.query(QUERY).to_pylist()
+        make_cold(server)
+        bucket.proxy.choose = lambda method, path: "whole" if method == "GET" and "list-type" not in path else None
+        with pytest.raises(adbc_driver_manager.Error, match="non-partial"):
+            server.query(QUERY)
+        bucket.proxy.choose = lambda method, path: None
+        assert server.query(QUERY).to_pylist() == expected, "it is no damage"
+
+
 def test_damage_in_a_bucket_is_found(tmp_path, bucket):
     with bucket.serve(tmp_path) as server:
         load(server)

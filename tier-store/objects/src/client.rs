@@ -261,7 +261,7 @@ async fn send_range(
     range: Range<u64>,
     sender: &mpsc::Sender<StoreResult<Bytes>>,
 ) -> StoreResult<()> {
-    let start = range.start;
+    let Range { start, end } = range;
     let found = match store.get_opts(location, GetOptions::new().with_range(Some(range))).await {
         Ok(found) => found,
         Err(error) if is_range_refused(&error) => {
@@ -271,13 +271,22 @@ async fn send_range(
         Err(error) => return Err(error),
     };
     let mut pieces = found.into_stream();
+    let mut left = end.saturating_sub(start);
     while let Some(piece) = pieces.try_next().await? {
+        left = left_after(left, &piece)?;
         // An empty one would mean the end.
         if !piece.is_empty() && sender.send(Ok(piece)).is_err() {
             break;
         }
     }
     Ok(())
+}
+
+/// Bytes of a range that are left after a piece. An answer with more is not that to the range: a body that broke off is
+/// continued by a second request, whose answer may be the whole object.
+fn left_after(left: u64, piece: &Bytes) -> StoreResult<u64> {
+    let longer = || StoreError::Generic { store: "terrace", source: "the answer is longer than the range".into() };
+    left.checked_sub(piece.len() as u64).ok_or_else(longer)
 }
 
 /// True for an answer that says that a range begins behind the object's end: a store of S3 sends a status, others check it here.

@@ -55,6 +55,11 @@ impl HomeConfig {
         if self.endpoint.as_ref().is_some_and(|endpoint| !has_scheme(endpoint)) {
             return wrong("home.endpoint begins with https:// or http://".to_owned());
         }
+        if self.endpoint.as_ref().is_some_and(|endpoint| endpoint.contains('@')) {
+            return wrong(
+                "home.endpoint has no user and no password: name credentials in the places of AWS".to_owned(),
+            );
+        }
         if self.timeout.0.is_zero() || self.retry_time.0.is_zero() {
             return wrong("home.timeout and home.retry_time must be above 0".to_owned());
         }
@@ -120,11 +125,13 @@ mod tests {
             (config("gs://b/p"), "s3://bucket/prefix"),
             (HomeConfig { endpoint: endpoint(), ..config("/srv/home") }, "no use"),
             (HomeConfig { endpoint: Some("here".to_owned()), ..config("s3://b") }, "begins with"),
+            (HomeConfig { endpoint: Some("https://user:secret@here".to_owned()), ..config("s3://b") }, "no password"),
             (HomeConfig { timeout: Span(Duration::ZERO), ..config("s3://b") }, "above 0"),
             (HomeConfig { requests: 0, ..config("s3://b") }, "from 1 to"),
         ] {
             let error = wrong.check().map_err(|error| error.to_string());
             assert!(error.as_ref().is_err_and(|error| error.contains(why)), "{wrong:?}: {error:?}");
+            assert!(error.is_err_and(|error| !error.contains("secret")));
         }
     }
 }

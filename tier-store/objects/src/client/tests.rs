@@ -118,3 +118,11 @@ fn errors_have_no_more_of_an_answer_than_its_code_and_message() {
     assert!(client.failed("read", "o", &plain).to_string().ends_with("no route"));
     assert_eq!(format!("{client:?}"), "ObjectClient { url: \"s3://bucket/home\", .. }");
 }
+
+#[test]
+fn an_answer_that_is_longer_than_its_range_is_refused() {
+    let piece = Bytes::from_static(&[1; 10]);
+    assert_eq!(left_after(25, &piece).unwrap(), 15);
+    assert_eq!(left_after(10, &piece).unwrap(), 0);
+    assert!(left_after(9, &piece).unwrap_err().to_string().contains("longer than the range"));
+}
