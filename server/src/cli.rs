@@ -339,6 +339,9 @@ pub struct ServerOptions {
     /// Folder of the catalog and the table files [default: terrace-data]
     #[arg(long, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
+    /// Where the table files lie: a folder, or s3://BUCKET/PREFIX [default: ssd in the data directory]
+    #[arg(long, value_name = "HOME")]
+    pub home: Option<String>,
     /// Where Flight SQL listens; port 0 takes a free one [default: 127.0.0.1:31337]
     #[arg(long, value_name = "HOST:PORT")]
     pub flight_addr: Option<String>,
@@ -386,6 +389,7 @@ impl ServerOptions {
         let path = |p: &Option<PathBuf>| p.as_ref().map(|p| p.display().to_string());
         let flags = [
             ("--data-dir", "data_dir", path(&self.data_dir)),
+            ("--home", "home.url", self.home.clone()),
             ("--flight-addr", "flight.addr", self.flight_addr.clone()),
             ("--http-addr", "http.addr", self.http_addr.clone()),
             ("--tls-cert", "tls.cert", path(&self.tls_cert)),

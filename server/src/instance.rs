@@ -14,7 +14,7 @@ use terrace_tier_store::placement::{HysteresisOptions, MergeKind, TieringMode};
 use terrace_tier_store::store::{CompressionChoice, NvmOptions, ReadGapChoice};
 use terrace_tier_store::tier::codec;
 use terrace_tier_store::tier::nvm::{Limiter, NvmBacking};
-use terrace_tier_store::tier::ssd::ReadGap;
+use terrace_tier_store::tier::reader::ReadGap;
 use terrace_tier_store::{Store, StoreOptions};
 use tokio::runtime::Runtime;
 
@@ -193,6 +193,7 @@ fn file_access(config: &Config) -> FileAccess {
     let (tls, oidc) = (&config.tls, &config.oidc);
     let named = [&tls.cert, &tls.key, &tls.client_ca, &oidc.keys_file, &oidc.ca, &config.traces.ca];
     protected.extend(named.into_iter().flatten().cloned());
+    protected.extend(config.home.folder());
     protected.extend(config.audit.options().file.iter().flat_map(LogFile::paths));
     FileAccess::new(read_roots, write_roots, protected)
         .with_set_roots(config.files.read_roots.is_some(), config.files.write_roots.is_some())
@@ -214,6 +215,7 @@ fn store_options(config: &Config, plan: &MemoryPlan) -> Result<StoreOptions> {
     let mut options = StoreOptions {
         dram_budget_bytes: plan.dram_bytes,
         nvm: backing.map(|backing| NvmOptions { backing, capacity_bytes, limiter }),
+        home: config.home.place()?,
         ssd_budget_bytes: config.tiers.ssd.limit.map(|size| size.resolve(plan.limit.bytes)),
         form: config.tiering.form,
         file_format: config.tiers.ssd.format,
@@ -252,7 +254,7 @@ fn store_options(config: &Config, plan: &MemoryPlan) -> Result<StoreOptions> {
     tiering.mode = if config.tiering.enabled { config.tiering.mode } else { Some(TieringMode::Off) };
     tiering.background_bytes_per_s = Some(config.tiering.rate_limit.resolve(1 << 30)).filter(|rate| *rate > 0);
     let rates = config.tiers.rate_limits().into_iter();
-    tiering.tier_bytes_per_s = rates.map(|(tier, rate)| (tier, rate.resolve(0))).collect();
+    tiering.tier_bytes_per_s = rates.map(|(tier, rate)| (config.tier_name(tier), rate.resolve(0))).collect();
     tiering.max_budget_bytes =
         [("dram".to_owned(), plan.largest_dram_bytes()), ("nvm".to_owned(), capacity_bytes)].into();
     Ok(options)

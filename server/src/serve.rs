@@ -132,7 +132,7 @@ impl Server {
             flight_addr: self.flight_addr,
             http_addr: self.http_addr,
             started_unix_us: crate::unix_us(),
-            prices_per_gb: self.config.tiers.prices_per_gb(),
+            prices_per_gb: self.config.prices_per_gb(),
             tls: self.tls.is_some(),
             stall_timeout,
         };

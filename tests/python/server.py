@@ -1,5 +1,6 @@
 """A real `terrace serve` process for tests: start, query, move, stop, kill."""
 
+import hashlib
 import json
 import os
 import pathlib
@@ -13,6 +14,14 @@ import urllib.request
 import adbc_driver_flightsql.dbapi as flight_sql
 
 BINARY = os.environ.get("TERRACE_BIN", str(pathlib.Path(__file__).parents[2] / "target/release/terrace"))
+#: Below it each data directory gets a home of its own, such as s3://bucket/tests; with it the suites run over an object store.
+HOMES = os.environ.get("TERRACE_TEST_HOMES")
+
+
+def home_of_test(data_dir):
+    """Options for the home of a data directory: the same one for each server on it."""
+    name = hashlib.sha256(str(pathlib.Path(data_dir).absolute()).encode()).hexdigest()[:16]
+    return ["--home", f"{HOMES}/{name}"] if HOMES else []
 
 
 class Server:
@@ -22,8 +31,9 @@ class Server:
         self.data_dir = pathlib.Path(data_dir)
         self.ready_file = pathlib.Path(tempfile.mkdtemp()) / "ready.json"
         self.log = tempfile.TemporaryFile("w+")
+        home = [] if "--home" in arguments else home_of_test(data_dir)
         command = [BINARY, "serve", "--data-dir", str(data_dir), "--flight-addr", flight_addr,
-                   "--http-addr", "127.0.0.1:0", "--ready-file", str(self.ready_file), *map(str, arguments)]
+                   "--http-addr", "127.0.0.1:0", "--ready-file", str(self.ready_file), *home, *map(str, arguments)]
         command = group.command(command) if group else command
         self.process = subprocess.Popen(command, stdout=self.log, stderr=subprocess.STDOUT, env={**os.environ, **(env or {})})
         if wait:

@@ -103,6 +103,7 @@ pub mod table {
 pub mod tier {
     pub use terrace_model::{Account, Charge, Loan, MAX_TIERS, TierId, TierIndex, TierKind};
     pub use terrace_storage::tier::{
-        Home, HomeTier, MemoryTier, MemoryTiers, SegmentBytes, codec, dram, home, nvm, ssd,
+        Home, HomeTier, MeasuredHome, MemoryTier, MemoryTiers, SegmentBytes, codec, dram, home, nvm, object_home,
+        reader, ssd, stored_file,
     };
 }

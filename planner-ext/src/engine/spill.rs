@@ -85,7 +85,7 @@ impl SpillSpace {
     pub(super) fn new(folder: &Path, limits: SpillLimits, store: &Arc<Store>, clock: Arc<dyn Clock>) -> Arc<Self> {
         Arc::new(Self {
             folder: folder.to_owned(),
-            io: Arc::clone(store.io()),
+            io: Arc::clone(store.local_io()),
             read_account: Arc::clone(store.io_account()),
             tiers: TierShare::new(Arc::clone(store), limits.tier_share, Arc::clone(&clock)),
             limits,

@@ -29,17 +29,20 @@ pub(super) fn columns() -> ColumnList<Row> {
 
 pub(super) struct Row {
     status: RuleStatus,
-    /// Bytes in the scope of the rule on DRAM, NVM and SSD tiers.
+    /// Bytes in the scope of the rule on DRAM tiers, on NVM tiers, and at the home.
     bytes_by_kind: [u64; 3],
 }
 
 pub(super) fn rows(live: Live, names: NameFilter) -> Result<Batches> {
     let kinds: Vec<TierKind> =
-        live.store.memory_tiers().iter().map(|tier| tier.kind()).chain([TierKind::Ssd]).collect();
+        live.store.memory_tiers().iter().map(|tier| tier.kind()).chain([live.store.home().kind()]).collect();
     let row = move |status: RuleStatus| {
-        let bytes_on =
-            |kind| status.bytes_by_tier.iter().zip(&kinds).filter(|(_, k)| **k == kind).map(|(b, _)| b).sum();
-        let bytes_by_kind = [bytes_on(TierKind::Dram), bytes_on(TierKind::Nvm), bytes_on(TierKind::Ssd)];
+        let bytes_on = |kind| -> u64 {
+            status.bytes_by_tier.iter().zip(&kinds).filter(|(_, k)| **k == kind).map(|(b, _)| b).sum()
+        };
+        // The home is of one of two kinds.
+        let home = bytes_on(TierKind::Ssd) + bytes_on(TierKind::Object);
+        let bytes_by_kind = [bytes_on(TierKind::Dram), bytes_on(TierKind::Nvm), home];
         Row { status, bytes_by_kind }
     };
     let statuses = live.store.rule_statuses(&|name| names.matches(name) && live.viewer.sees_figures(name));

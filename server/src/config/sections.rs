@@ -1,5 +1,6 @@
 //! The sections of the configuration: keys, defaults, and the documentation that `terrace config print` writes.
 //!
+//! - `home`: where the table files lie
 //! - `records`: what the server records
 
 use std::collections::BTreeMap;
@@ -39,8 +40,10 @@ macro_rules! section {
     };
 }
 
+mod home;
 mod records;
 
+pub use home::HomeConfig;
 pub use records::{AuditConfig, LogConfig, LogFormat, QueryLogConfig, TracesConfig};
 
 /// Fields of a section with the lines of their documentation.
@@ -49,7 +52,8 @@ pub(super) type Docs = &'static [(&'static str, &'static [&'static str])];
 section! {
     /// Everything a server can be told.
     pub struct Config {
-        /// Folder of the catalog and of the table files (the SSD tier). Put it on a local NVMe disk.
+        /// Folder of the catalog and, unless `home.url` says otherwise, of the table files (the SSD tier). Put it on a local
+        /// NVMe disk.
         pub data_dir: PathBuf = PathBuf::from("terrace-data"),
         /// The log.
         pub log: LogConfig = LogConfig::default(),
@@ -82,7 +86,9 @@ section! {
         pub memory: MemoryConfig = MemoryConfig::default(),
         /// Tiers.
         pub tiers: TiersConfig = TiersConfig::default(),
-        /// Reads of the SSD tier.
+        /// Where the table files lie.
+        pub home: HomeConfig = HomeConfig::default(),
+        /// Reads of the home.
         pub io: IoConfig = IoConfig::default(),
         /// Statements.
         pub query: QueryConfig = QueryConfig::default(),
@@ -94,6 +100,18 @@ section! {
         pub hot_views: HotViewsConfig = HotViewsConfig::default(),
         /// Workload groups, by name.
         pub workload_groups: BTreeMap<String, WorkloadGroupConfig> = default_groups(),
+    }
+}
+
+impl Config {
+    /// The name that a tier of the configuration has in this store: settings of `ssd` hold for the home, whatever it is.
+    pub fn tier_name(&self, tier: String) -> String {
+        if tier == "ssd" { self.home.tier().to_owned() } else { tier }
+    }
+
+    /// Prices of the tiers that have one, by name in this store.
+    pub fn prices_per_gb(&self) -> Vec<(String, f64)> {
+        self.tiers.prices_per_gb().into_iter().map(|(tier, price)| (self.tier_name(tier), price)).collect()
     }
 }
 
@@ -322,9 +340,9 @@ section! {
 }
 
 section! {
-    /// The SSD tier.
+    /// The SSD tier; what holds for it holds for an object store as the home (`home.url`).
     pub struct SsdConfig {
-        /// Bytes of table files in `data_dir`; ingest is refused beyond. Default: what the disk holds.
+        /// Bytes of table files; ingest is refused beyond. Default: what the disk holds.
         pub limit: Option<Size> = None,
         /// Compression of new table files: `auto` (each buffer for which it pays: the disk saves more time than a core takes
         /// to decompress, both as measured at the first start), `none`, `lz4` or `zstd` (each buffer that shrinks).
@@ -344,7 +362,7 @@ section! {
 }
 
 section! {
-    /// Reads of the SSD tier. `system.io_rules` shows what holds.
+    /// Reads of the home. `system.io_rules` shows what holds.
     pub struct IoConfig {
         /// The classes of reads, the most urgent first, with `>` between ranks and `=` between classes of one rank; `point` is
         /// among the first. Points overtake what waits where they have a rank of their own.
@@ -595,6 +613,7 @@ pub(super) const SECTIONS: [(&str, Docs); 20] = [
     ("tiers.dram", DramConfig::DOCS),
     ("tiers.nvm", NvmConfig::DOCS),
     ("tiers.ssd", SsdConfig::DOCS),
+    ("home", HomeConfig::DOCS),
     ("io", IoConfig::DOCS),
     ("query", QueryConfig::DOCS),
     ("tiering", TieringConfig::DOCS),

@@ -175,7 +175,7 @@ impl TierNames {
     /// The tiers of the store.
     pub(super) fn from_state(state: &AppState) -> Self {
         let mut names: Vec<String> = state.store().memory_tiers().iter().map(|t| t.name().to_owned()).collect();
-        names.push("ssd".to_owned());
+        names.push(state.store().home().name().to_owned());
         Self(names)
     }
 

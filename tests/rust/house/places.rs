@@ -38,7 +38,7 @@ const PLACES: [Place; 6] = [
     Place { word: "memmap2::", homes: &["tier-store/storage/src/tier/nvm/", "bench/src/"], holds_for_tests: false },
     Place {
         word: "SsdTier",
-        homes: &["tier-store/storage/src/", "tier-store/placement/src/calibrate/", "tier-store/src/store/recovery.rs"],
+        homes: &["tier-store/storage/src/", "tier-store/src/store/home_place.rs"],
         holds_for_tests: false,
     },
 ];

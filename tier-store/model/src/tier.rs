@@ -20,8 +20,10 @@ pub enum TierKind {
     Dram,
     /// Memory-mapped, byte-addressable memory, read in place.
     Nvm,
-    /// Files read with direct I/O; the home of every sealed segment.
+    /// Files read with direct I/O; the home of every sealed segment, unless that is an object store.
     Ssd,
+    /// Objects of an object store, read by ranges; the home of every sealed segment.
+    Object,
 }
 
 impl fmt::Display for TierKind {
@@ -30,6 +32,7 @@ impl fmt::Display for TierKind {
             Self::Dram => "dram",
             Self::Nvm => "nvm",
             Self::Ssd => "ssd",
+            Self::Object => "object",
         })
     }
 }

@@ -33,11 +33,10 @@ use terrace_model::clock::Clock;
 use terrace_model::{Error, Pattern, Result, TierKind};
 use terrace_storage::io::device::describe_machine;
 use terrace_storage::tier::codec::{DecompressionRates, Rates};
-use terrace_storage::tier::ssd::ReadCost;
+use terrace_storage::tier::reader::ReadCost;
 use terrace_storage::tier::{HomeTier, MemoryTier};
 
 pub use point::Point;
-pub use sample::SCRATCH_NAME;
 
 use super::correction::Correction;
 use super::cost::{CACHE_LINE_BYTES, PAGE_BYTES, TierCost};
@@ -250,7 +249,7 @@ pub fn calibrate(
     let start_us = clock.now_us();
     let unix_us = clock.unix_us();
     let mut profiles: Vec<TierProfile> = tiers.iter().map(|tier| measure_tier(tier.as_ref(), clock)).collect();
-    profiles.push(profile(home.name(), TierKind::Ssd, home.describe(), measure_home(home, clock)));
+    profiles.push(profile(home.name(), home.kind(), home.describe(), measure_home(home, clock)));
     keep_order(&mut profiles);
     let decompression = Some(decompression::measure(clock));
     let forms = Some(forms::measure(clock));
@@ -280,9 +279,9 @@ pub(super) fn measure_tier(tier: &dyn MemoryTier, clock: &dyn Clock) -> TierProf
 }
 
 fn measure_home(home: &dyn HomeTier, clock: &dyn Clock) -> Result<Measurement> {
-    let device = home.device().ok_or_else(|| Error::Unsupported(format!("measuring {}", home.name())))?;
+    let measured = home.for_measurements().ok_or_else(|| Error::Unsupported(format!("measuring {}", home.name())))?;
     with_retries(|| {
-        let (points, busy) = device::measure(device, clock)?;
+        let (points, busy) = device::measure(&measured, clock)?;
         Ok(Measurement { cost: point::profile(&points, PAGE_BYTES)?, points, busy: Some(busy) })
     })
 }
@@ -383,7 +382,7 @@ mod tests {
         assert_eq!(tiers[0].account().used_bytes(), 0);
         let rates = calibration.decompression.unwrap();
         assert!(rates.lz4 > 0.0 && rates.zstd > 0.0, "{calibration:?}");
-        assert_eq!(std::fs::read_dir(home.device().unwrap().dir()).unwrap().count(), 0);
+        assert_eq!(std::fs::read_dir(home.disk.as_ref().unwrap().dir()).unwrap().count(), 0);
         // All patterns, several sizes, alone and many at once; what was read was what should be.
         for (profile, place) in [(dram, CACHE_LINE_BYTES), (ssd, PAGE_BYTES)] {
             let points = |pattern: Pattern| profile.points.iter().filter(move |point| point.pattern == pattern);
@@ -461,7 +460,7 @@ mod tests {
             assert!(ssd.note.as_deref().is_some_and(|note| note.contains("calibration.tmp")), "{ssd:?}");
             assert_eq!(ssd.cost.granule_bytes, Some(PAGE_BYTES));
             assert_eq!(device.depth().bytes(), Depth::default().bytes(), "after {reads}");
-            assert_eq!(std::fs::read_dir(home.device().unwrap().dir()).unwrap().count(), 0);
+            assert_eq!(std::fs::read_dir(home.disk.as_ref().unwrap().dir()).unwrap().count(), 0);
             assert!(!is_measured(&broken) && !broken.is_retry_due(broken.unix_us));
             assert!(broken.is_retry_due(broken.unix_us + 2 * AGAIN_US));
             device.mend();

@@ -1,7 +1,7 @@
 //! Feasibility check: do the segments that rules keep in memory fit the budgets? Run before a rule is made and before a
 //! budget is lowered.
 
-use terrace_model::{Error, Result, TierId, TierKind};
+use terrace_model::{Error, Result, TierId};
 
 use super::cost::TierCost;
 use super::epoch::{Inputs, SegmentInput, TierInput};
@@ -23,7 +23,7 @@ impl Feasibility {
     pub fn for_tables(host: &dyn TieringHost, tables: &[TableSnapshot]) -> Self {
         let memory = host.memory_tiers();
         let budgets = memory.iter().map(|tier| Some(tier.account().limit_bytes())).chain([None]);
-        let kinds = memory.iter().map(|tier| tier.kind()).chain([TierKind::Ssd]);
+        let kinds = memory.iter().map(|tier| tier.kind()).chain([host.home().kind()]);
         let tiers = tier_names(host).into_iter().zip(budgets).zip(kinds);
         let tiers =
             tiers.map(|((name, budget_bytes), kind)| TierInput { name, budget_bytes, cost: TierCost::typical(kind) });

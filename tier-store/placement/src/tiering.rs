@@ -16,7 +16,7 @@ use terrace_model::{Account, Error, Result, TableId, TierId, TieringMode};
 use terrace_storage::migrate::Failing;
 use terrace_storage::table::{ChunkEntry, Rules, TableStatistics};
 use terrace_storage::tier::codec::FormChoice;
-use terrace_storage::tier::ssd::ReadColumn;
+use terrace_storage::tier::reader::ReadColumn;
 use terrace_storage::tier::{HomeTier, MemoryTiers};
 
 use super::calibrate::Calibration;

@@ -18,7 +18,7 @@ use terrace_storage::table::{
 };
 use terrace_storage::tier::codec::DecompressionRates;
 use terrace_storage::tier::dram::DramTier;
-use terrace_storage::tier::ssd::ReadColumn;
+use terrace_storage::tier::reader::ReadColumn;
 use terrace_storage::tier::{HomeTier, MemoryTier, MemoryTiers, SegmentBytes, codec};
 
 /// Chunks of the table for drawn reads.

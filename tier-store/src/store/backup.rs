@@ -24,13 +24,14 @@ use terrace_storage::io::Class;
 use terrace_storage::io::files::{FileSystem, RealFiles, create_private_folder};
 use terrace_storage::table::Chunk;
 use terrace_storage::tier::codec;
-use terrace_storage::tier::ssd::cold;
+use terrace_storage::tier::reader::cold;
 use terrace_storage::tier::ssd::files::{DiskSpace, disk_space};
 
 use super::check::{Progress, Watch};
 use super::core::Core;
 use super::description::Descriptions;
-use super::recovery::{self, CATALOG_FILE, SSD_FOLDER};
+use super::home_place::SSD_FOLDER;
+use super::recovery::{self, CATALOG_FILE};
 
 const MANIFEST_FILE: &str = "backup.json";
 const FORMAT_VERSION: u32 = 1;
@@ -226,7 +227,7 @@ impl CopyJob<'_> {
             let table = path.parent().unwrap_or(&ssd).to_owned();
             RealFiles.create_folder(&table)?;
             RealFiles.write_through(
-                core.io.as_ref(),
+                core.local_io.as_ref(),
                 Class::Upkeep.into(),
                 &path,
                 &load_verified_file(core, chunk)?,

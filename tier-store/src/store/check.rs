@@ -25,7 +25,7 @@ use terrace_storage::io::AlignedBuffer;
 use terrace_storage::io::files::RealFiles;
 use terrace_storage::table::{Chunk, ChunkEntry, ChunkStatistics, Sketch, Table, TableVersion};
 use terrace_storage::tier::codec::{self, Stamp};
-use terrace_storage::tier::ssd::cold;
+use terrace_storage::tier::reader::cold;
 
 use super::core::Core;
 use super::description::FoundDescription;

@@ -29,7 +29,7 @@ use terrace_storage::heat::{Heritage, PatternCounts};
 use terrace_storage::io::Priority;
 use terrace_storage::table::{Arrangement, Chunk, ChunkEntry, Marked, NewChunks, RowMap, Segment, Table, TableVersion};
 use terrace_storage::tier::codec::{Form, FormChoice};
-use terrace_storage::tier::ssd::Admission;
+use terrace_storage::tier::reader::Admission;
 
 use super::background::Background;
 use super::core::Core;

@@ -28,7 +28,7 @@ use terrace_storage::migrate::Failing;
 use terrace_storage::table::delta::SealRule;
 use terrace_storage::table::{Chunk, ChunkAdmission, FilterPool, IngestMemory, Resident, Table, TableVersion};
 use terrace_storage::tier::codec::{CompressionRule, Form, FormChoice, StoredColumn};
-use terrace_storage::tier::ssd::{Admission, ColdRead, ReadPurpose};
+use terrace_storage::tier::reader::{Admission, ColdRead, ReadPurpose};
 use terrace_storage::tier::{Home, HomeTier, MemoryTier, MemoryTiers, codec};
 
 use super::commit::Publications;
@@ -89,8 +89,10 @@ pub struct Core {
     pub(super) catalog: Arc<Catalog>,
     pub(super) memory_tiers: ArcSwap<Vec<Arc<dyn MemoryTier>>>,
     pub(crate) home: Arc<dyn Home>,
-    /// The engine of block reads: of the home in a folder, and of spilled rows.
+    /// The engine that reads the home.
     pub(super) io: Arc<dyn BlockIo>,
+    /// The engine of the files of this machine, such as those of spilled rows; the same one for a home in a folder.
+    pub(super) local_io: Arc<dyn BlockIo>,
     /// Bytes of cold reads that are under way, or were read and not yet taken.
     pub(super) io_account: Arc<Account>,
     /// The statements that read ahead, which share the account.
@@ -339,7 +341,7 @@ impl Core {
         infos.push(TierInfo {
             id: home,
             name: self.home.name().into(),
-            kind: TierKind::Ssd,
+            kind: self.home.kind(),
             emulated: false,
             description: self.home.describe(),
             state: TierState::Active,

@@ -6,6 +6,7 @@
 //!
 //! - `faults`: disks that fail while they have power
 //! - `model`: the expected content of the store
+//! - `objects`: a store whose home is an object store
 //! - `workload`: random operations on the store and the model
 //!
 //! ```text
@@ -18,6 +19,7 @@
 
 mod faults;
 mod model;
+mod objects;
 mod workload;
 
 use std::path::Path;
@@ -30,6 +32,7 @@ use rand::{Rng, SeedableRng};
 use terrace_model::clock::ManualClock;
 use terrace_model::{Error, Result};
 use terrace_storage::io::files::{DiskFaults, Outage, SimulatedFiles};
+use terrace_storage::io::memory_objects::MemoryObjects;
 
 use model::{Model, State};
 use terrace_test_support::depth::by_depth;
@@ -55,6 +58,8 @@ struct Machine {
     model: Model,
     /// Faults of the disk while it has power.
     faults: Option<DiskFaults>,
+    /// The home, if it is no folder of the disk.
+    objects: Option<Arc<MemoryObjects>>,
     verbose: bool,
 }
 
@@ -87,11 +92,19 @@ impl Machine {
         }
         let random = StdRng::seed_from_u64(seed);
         let model = Model::default();
-        Self { seed, random, clock, disk, model, faults: None, verbose: false }
+        Self { seed, random, clock, disk, model, faults: None, objects: None, verbose: false }
+    }
+
+    fn options(&self) -> StoreOptions {
+        let mut options = options(&self.disk, &self.clock);
+        if let Some(objects) = &self.objects {
+            options.home = self.home(objects);
+        }
+        options
     }
 
     fn open(&self) -> Result<Arc<Store>> {
-        Store::open(options(&self.disk, &self.clock))
+        Store::open(self.options())
     }
 
     fn clear_faults(&self) {
@@ -132,7 +145,7 @@ impl Machine {
             }
             let before = self.model.state.clone();
             let after = operation.expected(&before);
-            let reopened = options(&self.disk, &self.clock);
+            let reopened = self.options();
             // The operation must have the only handle, or `Reopen` could not close the store.
             drop(store);
             match operation.run(&mut self.model, &mut open, reopened) {
@@ -182,6 +195,7 @@ impl Machine {
             }
             digest = crc32c::crc32c_append(digest, &self.disk.trace().to_le_bytes());
             self.disk = self.disk.restart(outage, self.random.random());
+            self.pause();
         }
         let possible = std::mem::take(&mut self.model.possible);
         assert!(self.recover(possible).is_some(), "seed {}: no power on a healthy machine", self.seed);

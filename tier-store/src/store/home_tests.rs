@@ -14,7 +14,8 @@ use terrace_storage::table::ChunkAdmission;
 use terrace_storage::tier::HomeTier;
 use terrace_storage::tier::codec::Form;
 use terrace_storage::tier::home::HomeCounters;
-use terrace_storage::tier::ssd::{Admission, ColdRead, ReadColumn, ReadGap, ReadPurpose, StoredFile};
+use terrace_storage::tier::reader::{Admission, ColdRead, ReadColumn, ReadGap, ReadPurpose};
+use terrace_storage::tier::stored_file::StoredFile;
 
 use super::tests::{definition, rows};
 use super::*;
@@ -61,6 +62,9 @@ impl HomeTier for Counting {
 }
 
 impl Home for Counting {
+    fn io(&self) -> &Arc<dyn BlockIo> {
+        self.home.io()
+    }
     fn read_rows(
         &self,
         chunk: &Arc<Chunk>,
@@ -105,6 +109,12 @@ impl Home for Counting {
     }
     fn absolute(&self, name: &str) -> PathBuf {
         self.home.absolute(name)
+    }
+    fn read_marker(&self) -> Result<Option<Vec<u8>>> {
+        self.home.read_marker()
+    }
+    fn create_marker(&self, bytes: &[u8]) -> Result<bool> {
+        self.home.create_marker(bytes)
     }
     fn read_gap(&self) -> &ReadGap {
         self.home.read_gap()

@@ -26,7 +26,7 @@ use terrace_storage::catalog::Catalog;
 use terrace_storage::table::{Alteration, Chunk, ChunkAdmission, TableVersion};
 use terrace_storage::tier::codec::Compression;
 use terrace_storage::tier::codec::Form;
-use terrace_storage::tier::ssd::{Admission, ColdRead};
+use terrace_storage::tier::reader::{Admission, ColdRead};
 use terrace_test_support::depth::by_depth;
 
 use super::recovery::CATALOG_FILE;

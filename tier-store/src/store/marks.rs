@@ -13,7 +13,7 @@ use terrace_model::{ChunkId, Error, MarkId, Result};
 use terrace_storage::catalog::{Commit, Space, key, key_part};
 use terrace_storage::table::mark::ConstantMarks;
 use terrace_storage::table::{Arrangement, Chunk, ChunkEntry, Marked, Segment, Table};
-use terrace_storage::tier::ssd::Admission;
+use terrace_storage::tier::reader::Admission;
 
 use super::compact::Compacted;
 use super::core::Core;

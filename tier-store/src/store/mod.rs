@@ -7,6 +7,7 @@
 //! - `core`: tables, tiers and catalog, shared by the tasks
 //! - `options`: options with which a store is opened
 //! - `recovery`: opens a data directory and removes leftover files
+//! - `home_place`: where the chunk files of a data directory lie, and whether they are its own
 //! - `background`: background threads that end with the store
 //! - `write`: inserts, seals, bulk publishes, creating and dropping tables
 //! - `draft`: the next version of a table while it is made
@@ -57,6 +58,7 @@ mod format_tests;
 #[cfg(test)]
 mod guest;
 mod heal;
+mod home_place;
 #[cfg(test)]
 mod home_tests;
 pub(crate) mod ingest;
@@ -96,13 +98,14 @@ use terrace_storage::table::{
     TableDefinition, TableVersion,
 };
 use terrace_storage::tier::codec::CompressionRule;
+use terrace_storage::tier::reader::{Admission, ColdColumns};
 use terrace_storage::tier::ssd::files::{DiskSpace, disk_space};
-use terrace_storage::tier::ssd::{Admission, ColdColumns};
 use terrace_storage::tier::{Home, MemoryTiers};
 
 pub use self::core::{Core, Snapshot, TierInfo};
 pub use backup::{BackupReport, backup, restore};
 pub use check::{CheckOptions, CheckReport, CheckedTable, Finding, Progress, Severity, Watch, check};
+pub use home_place::HomePlace;
 pub use marks::ChunkMark;
 pub use new_tier::{NewTier, NewTierSpec};
 pub use options::{CompressionChoice, NvmOptions, ReadGapChoice, StoreOptions};
@@ -406,9 +409,14 @@ impl Store {
         &self.core.home
     }
 
-    /// The engine of block reads.
+    /// The engine that reads the home.
     pub fn io(&self) -> &Arc<dyn BlockIo> {
         &self.core.io
+    }
+
+    /// The engine of the files of this machine, such as those of spilled rows; the same one for a home in a folder.
+    pub fn local_io(&self) -> &Arc<dyn BlockIo> {
+        &self.core.local_io
     }
 
     /// The account of bytes of cold reads that are under way, or were read and not yet taken.

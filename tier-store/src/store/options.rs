@@ -11,7 +11,9 @@ use terrace_storage::io::{BlockIo, Depth, FileSystem, IoRules, RealFiles};
 use terrace_storage::table::delta::SealRule;
 use terrace_storage::tier::codec::{Compression, CompressionRule, FormChoice, Rates};
 use terrace_storage::tier::nvm::{Limiter, NvmBacking};
-use terrace_storage::tier::ssd::ReadGap;
+use terrace_storage::tier::reader::ReadGap;
+
+use super::home_place::HomePlace;
 
 /// An NVM tier.
 #[derive(Debug, Clone)]
@@ -74,6 +76,8 @@ pub struct StoreOptions {
     pub dram_budget_bytes: u64,
     /// The NVM tier, if any.
     pub nvm: Option<NvmOptions>,
+    /// The place of the chunk files.
+    pub home: HomePlace,
     /// Limit of the chunk files; `None`: the file system's.
     pub ssd_budget_bytes: Option<u64>,
     /// The forms of copies in memory; a column that has no packed one is plain.
@@ -126,6 +130,7 @@ impl StoreOptions {
             nvm: None,
             form: FormChoice::default(),
             file_format: FileFormat::OF_NEW_TABLES,
+            home: HomePlace::default(),
             ssd_budget_bytes: None,
             compression: CompressionChoice::None,
             read_gap: ReadGapChoice::default(),

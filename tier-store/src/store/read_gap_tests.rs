@@ -13,7 +13,7 @@ use terrace_model::{Result, TableName};
 use terrace_storage::io::blocking::BlockingEngine;
 use terrace_storage::io::{AlignedBuffer, BlockIo, BufferPool, Depth, Intent, IoFile, IoRules, IoStats, ReadHandle};
 use terrace_storage::table::TableDefinition;
-use terrace_storage::tier::ssd::{Admission, ReadGap};
+use terrace_storage::tier::reader::{Admission, ReadGap};
 
 use super::{CompressionChoice, ReadGapChoice, Store, StoreOptions};
 

@@ -24,14 +24,16 @@ use terrace_storage::io::files::{FileSystem, RealFiles};
 use terrace_storage::table::column::ids_of;
 use terrace_storage::table::{ChunkStatistics, Constant, SegmentHome, TableDefinition, TableStatistics};
 use terrace_storage::tier::codec::{self, ChunkHeader};
-use terrace_storage::tier::ssd::files::{self, StoredFile};
+use terrace_storage::tier::ssd::files;
+use terrace_storage::tier::stored_file::StoredFile;
 
 use super::check::{Progress, Watch};
 use super::description::{Descriptions, FoundDescription};
 use super::heal::batch_with_rows;
+use super::home_place::{HomePlace, SSD_FOLDER};
 use super::marks::NEXT_MARK_KEY;
 use super::old_catalog::OldCatalog;
-use super::recovery::{CATALOG_FILE, NEXT_TABLE_KEY, SSD_FOLDER};
+use super::recovery::{CATALOG_FILE, NEXT_TABLE_KEY};
 use super::rules::log_rules;
 
 const CACHE_BYTES: usize = 32 << 20;
@@ -99,13 +101,13 @@ pub struct RebuildReport {
 /// [`Error::Locked`] while a server uses the directory, [`Error::NotFound`] when there is none, [`Error::Io`]. After an
 /// error the old catalog is still in its place.
 pub fn rebuild_catalog(data_dir: &Path, write: bool, now_unix_us: u64, watch: Watch<'_>) -> Result<RebuildReport> {
-    let ssd = data_dir.join(SSD_FOLDER);
-    if !ssd.is_dir() {
+    if !data_dir.join(SSD_FOLDER).is_dir() {
         return Err(Error::not_found("data directory", data_dir.display().to_string()));
     }
+    let home = HomePlace::recorded_folder(&RealFiles, data_dir)?;
     let old = OldCatalog::read(data_dir)?;
     refuse_holder(data_dir)?;
-    let mut found = FoundFiles { ssd, tables: BTreeMap::new(), skipped: Vec::new() };
+    let mut found = FoundFiles { home, tables: BTreeMap::new(), skipped: Vec::new() };
     old.damaged.iter().for_each(|what| found.skip(data_dir.join(CATALOG_FILE), what));
     found.read_descriptions(data_dir)?;
     found.read_chunks(watch)?;
@@ -183,7 +185,8 @@ impl FoundTable {
 
 /// Tables and chunk files of a data directory.
 struct FoundFiles {
-    ssd: PathBuf,
+    /// The folder of the chunk files.
+    home: PathBuf,
     tables: BTreeMap<TableId, FoundTable>,
     skipped: Vec<SkippedFile>,
 }
@@ -216,7 +219,7 @@ impl FoundFiles {
 
     /// Adds all chunk files to their tables.
     fn read_chunks(&mut self, watch: Watch<'_>) -> Result<()> {
-        let mut files = files::list(&RealFiles, &self.ssd)?;
+        let mut files = files::list(&RealFiles, &self.home)?;
         files.sort_by_key(|file| file.chunk);
         let total_bytes = files.iter().map(|file| file.bytes).sum();
         let mut done_bytes = 0;
@@ -239,7 +242,7 @@ impl FoundFiles {
         let Some(table) = self.tables.get_mut(&table) else {
             return self.skip(file.path, "its table has no description: the table was dropped, or never finished");
         };
-        let name = file.path.strip_prefix(&self.ssd).ok().and_then(Path::to_str).unwrap_or_default();
+        let name = file.path.strip_prefix(&self.home).ok().and_then(Path::to_str).unwrap_or_default();
         match read_chunk(&file.path, name, &table.definition) {
             Ok(read) => drop(table.chunks.insert(chunk, read)),
             Err(Error::Corrupt { what, .. }) => self.skip(file.path, what),

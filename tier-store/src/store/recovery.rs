@@ -14,7 +14,7 @@ use arc_swap::ArcSwap;
 
 use parking_lot::{Mutex, RwLock};
 use roaring::RoaringBitmap;
-use terrace_model::{Account, ChunkId, Error, Result, TableId, TierId, TierKind};
+use terrace_model::{Account, ChunkId, Error, Result, TableId, TierId};
 use terrace_placement::TierCost;
 use terrace_storage::catalog::records::{TableRecord, decode, decode_batches, decode_rows};
 use terrace_storage::catalog::{Catalog, ChunkRecord, Commit, LOST_CATALOG, Space, key, key_part};
@@ -28,12 +28,13 @@ use terrace_storage::table::{
 };
 use terrace_storage::tier::dram::DramTier;
 use terrace_storage::tier::nvm::NvmTier;
-use terrace_storage::tier::ssd::{self, SsdTier};
-use terrace_storage::tier::{Home, MemoryTier, codec};
+use terrace_storage::tier::ssd;
+use terrace_storage::tier::{MemoryTier, codec};
 
 use super::compact::CompactionCounters;
 use super::core::Core;
 use super::description::Descriptions;
+use super::home_place::{DataDirectory, HOME_FILE, HomeParts, HomePlace, QueueOptions, SSD_FOLDER};
 use super::options::{ReadGapChoice, StoreOptions};
 use super::retry::Retry;
 use super::unpublished::UnpublishedChunks;
@@ -41,7 +42,6 @@ use super::unpublished::UnpublishedChunks;
 /// The file of the catalog in a data directory, and in a backup.
 pub const CATALOG_FILE: &str = "catalog.redb";
 pub(super) const HOLDER_FILE: &str = "server.pid";
-pub(super) const SSD_FOLDER: &str = "ssd";
 pub(super) const NEXT_TABLE_KEY: &[u8] = b"next_table";
 /// Number of table ids that each start reserves in the catalog, so that no id is used twice.
 const RESERVED_TABLES: u64 = 1 << 20;
@@ -64,6 +64,8 @@ pub(super) fn open(options: StoreOptions) -> Result<Core> {
     catalog.refuse_damage()?;
     let next_table = reserve_table_ids(&catalog)?;
     let mut core = assemble(&options, catalog, next_table)?;
+    let owner = DataDirectory { files, path: dir, unix_us: options.clock.unix_us() };
+    options.home.claim(&owner, &core.catalog, core.home.as_ref())?;
     let tables = load_tables(&core)?.into_iter().map(|(_, table)| table.map(|t| (t.name().clone(), t)));
     let tables = tables.collect::<Result<BTreeMap<_, _>>>()?;
     remove_orphans(&core, tables.values())?;
@@ -91,7 +93,8 @@ pub(super) fn inspect(dir: &Path) -> Result<Inspection> {
     if !catalog.is_file() {
         return Err(lost_catalog(catalog));
     }
-    let options = StoreOptions::new(dir);
+    let mut options = StoreOptions::new(dir);
+    options.home = HomePlace::recorded(options.files.as_ref(), dir)?;
     let catalog =
         name_lock_holder(options.files.as_ref(), dir, Catalog::open_read_only(&catalog, options.catalog_cache_bytes))?;
     let mut core = assemble(&options, Arc::new(catalog), 0)?;
@@ -112,7 +115,9 @@ pub(super) fn inspect(dir: &Path) -> Result<Inspection> {
 fn refuse_lost_catalog(files: &Arc<dyn FileSystem>, dir: &Path) -> Result<bool> {
     let catalog = dir.join(CATALOG_FILE);
     let chunks = ssd::files::list(files.as_ref(), &dir.join(SSD_FOLDER))?.iter().any(|file| file.chunk.is_some());
-    let has_tables = chunks || !Descriptions::new(Arc::clone(files), dir).list()?.is_empty();
+    // A home elsewhere may have files too. It was named after there was a catalog, and is not asked yet.
+    let has_home = files.len(&dir.join(HOME_FILE))?.is_some();
+    let has_tables = chunks || has_home || !Descriptions::new(Arc::clone(files), dir).list()?.is_empty();
     match has_tables && files.len(&catalog)?.is_none_or(|bytes| bytes == 0) {
         true => Err(lost_catalog(catalog)),
         false => Ok(has_tables),
@@ -130,15 +135,21 @@ fn assemble(options: &StoreOptions, catalog: Arc<Catalog>, next_table: u64) -> R
     io.set_rules(options.io_rules);
     io.depth().set_beside_points(options.io_beside_points_bytes);
     let io_account = Account::new("cold reads", options.io_budget_bytes);
-    let stored = Account::new("ssd", options.ssd_budget_bytes.unwrap_or(u64::MAX));
-    let files = Arc::clone(&options.files);
-    let clock = Arc::clone(&options.clock);
-    let home = SsdTier::new(dir.join(SSD_FOLDER), files, Arc::clone(&io), clock, Arc::clone(&io_account), stored)?;
+    let queue = QueueOptions { rules: options.io_rules, beside_points_bytes: options.io_beside_points_bytes };
+    let parts = HomeParts {
+        data_dir: dir.to_owned(),
+        limit_bytes: options.ssd_budget_bytes.unwrap_or(u64::MAX),
+        files: Arc::clone(&options.files),
+        io: Arc::clone(&io),
+        clock: Arc::clone(&options.clock),
+        io_account: Arc::clone(&io_account),
+    };
+    let home = options.home.open(queue, parts)?;
     if let ReadGapChoice::Fixed(bytes) = options.read_gap {
         home.read_gap().fix(bytes);
     }
     let memory_tiers = memory_tiers(options)?;
-    let kinds = memory_tiers.iter().map(|tier| tier.kind()).chain([TierKind::Ssd]);
+    let kinds = memory_tiers.iter().map(|tier| tier.kind()).chain([home.kind()]);
     let costs = kinds.map(TierCost::typical).collect();
     Ok(Core {
         data_dir: dir.to_owned(),
@@ -166,8 +177,9 @@ fn assemble(options: &StoreOptions, catalog: Arc<Catalog>, next_table: u64) -> R
         next_table: AtomicU64::new(next_table),
         schema_version: AtomicU64::new(0),
         catalog,
-        home: Arc::new(home),
-        io,
+        io: Arc::clone(home.io()),
+        home,
+        local_io: io,
         io_account,
         reading_statements: Arc::default(),
         column_levels: Arc::default(),
@@ -301,18 +313,16 @@ fn refresh_descriptions<'a>(core: &Core, tables: impl Iterator<Item = &'a Arc<Ta
 
 /// Removes chunk files that no table refers to; logs damaged and foreign files.
 fn remove_orphans<'a>(core: &Core, tables: impl Iterator<Item = &'a Arc<Table>>) -> Result<()> {
+    let files = core.home.list()?;
+    let sizes: HashMap<&Path, u64> = files.iter().map(|file| (file.path.as_path(), file.bytes)).collect();
     let mut known = HashSet::new();
     for table in tables {
         for entry in table.version().chunks.iter() {
             let chunk = &entry.chunk;
             known.insert(chunk.path.clone());
-            let found = core.home.file_bytes(&chunk.path);
-            if !matches!(found, Ok(Some(bytes)) if bytes == chunk.file_bytes) {
-                let found = match found {
-                    Ok(Some(bytes)) => format!("{bytes} bytes"),
-                    Ok(None) => "no file".into(),
-                    Err(error) => error.to_string(),
-                };
+            let bytes = sizes.get(chunk.path.as_path()).copied();
+            if bytes != Some(chunk.file_bytes) {
+                let found = bytes.map_or_else(|| "no file".to_owned(), |bytes| format!("{bytes} bytes"));
                 tracing::error!(
                     "{} is damaged: expected {} bytes, found {found}. Statements that read chunk {} of table {} from it will fail; \
                      restore the file or load the table again",
@@ -324,15 +334,16 @@ fn remove_orphans<'a>(core: &Core, tables: impl Iterator<Item = &'a Arc<Table>>)
             }
         }
     }
-    for file in core.home.list()? {
-        let ours = file.unfinished || file.chunk.is_some();
-        match (known.contains(&file.path), ours) {
-            (true, _) => {}
-            (false, true) => {
-                tracing::info!(path = %file.path.display(), bytes = file.bytes, "removed a file that an interrupted write left");
-                core.home.remove(&file.path)?;
-            }
-            (false, false) => tracing::warn!(path = %file.path.display(), "ignored a file that Terrace did not write"),
+    for file in files.iter().filter(|file| !known.contains(&file.path)) {
+        let path = file.path.display();
+        let bytes = file.bytes;
+        if !file.unfinished && file.chunk.is_none() {
+            tracing::warn!(%path, "ignored a file that Terrace did not write");
+        } else if file.is_fresh {
+            tracing::info!(%path, bytes, "left a young file that no table refers to; a later start removes it");
+        } else {
+            tracing::info!(%path, bytes, "removed a file that an interrupted write left");
+            core.home.remove(&file.path)?;
         }
     }
     Ok(())

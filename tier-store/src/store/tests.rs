@@ -11,7 +11,7 @@ use arrow::compute::{concat_batches, filter_record_batch};
 use arrow::datatypes::{DataType, Field, Int64Type, Schema, UnionMode};
 use terrace_model::Error;
 use terrace_storage::table::{ChunkAdmission, TableVersion};
-use terrace_storage::tier::ssd::{Admission, ColdRead};
+use terrace_storage::tier::reader::{Admission, ColdRead};
 
 use super::*;
 

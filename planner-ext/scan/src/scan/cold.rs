@@ -13,7 +13,7 @@ use std::task::{Context, Poll, ready};
 use datafusion::common::{DataFusionError, Result};
 use terrace_error::store_error;
 use terrace_tier_store::table::Chunk;
-use terrace_tier_store::tier::ssd::{Admission, ColdColumns, ColdRead, ReadPurpose};
+use terrace_tier_store::tier::reader::{Admission, ColdColumns, ColdRead, ReadPurpose};
 
 use super::late::SelectedRows;
 use super::open::{LateColumns, OpenChunk};

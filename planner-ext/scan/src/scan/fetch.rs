@@ -27,7 +27,7 @@ use parking_lot::Mutex;
 use terrace_tier_store::heat::Sample;
 use terrace_tier_store::io::Level;
 use terrace_tier_store::table::{Chunk, TableVersion};
-use terrace_tier_store::tier::ssd::Admission;
+use terrace_tier_store::tier::reader::Admission;
 
 use super::cold::ChunkRead;
 use super::emitted_texts::EmittedTexts;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use datafusion::common::Result;
 use futures::stream::FuturesUnordered;
 use terrace_tier_store::io::{ReadAhead, ReadShare};
-use terrace_tier_store::tier::ssd::Admission;
+use terrace_tier_store::tier::reader::Admission;
 
 use super::cold::{Arrived, ChunkRead, ColdPart};
 use super::open::OpenChunk;

@@ -15,7 +15,7 @@ use terrace_tier_store::heat::{Pattern, Sample};
 use terrace_tier_store::io::{Class, IoRules};
 use terrace_tier_store::table::{Chunk, Segment};
 use terrace_tier_store::tier::codec::StoredColumn;
-use terrace_tier_store::tier::ssd::ColdColumns;
+use terrace_tier_store::tier::reader::ColdColumns;
 
 use super::counted_segments::CountedSegments;
 use super::filter::Conjunct;

@@ -11,7 +11,7 @@ use terrace_tier_store::heat::Sample;
 use terrace_tier_store::table::Chunk;
 use terrace_tier_store::tier::TierId;
 use terrace_tier_store::tier::codec::StoredColumn;
-use terrace_tier_store::tier::ssd::ColdColumns;
+use terrace_tier_store::tier::reader::ColdColumns;
 
 use super::pages::Pages;
 use super::queue::ScanSpec;

@@ -20,7 +20,7 @@ use terrace_tier_store::heat::{Pattern, Sample};
 use terrace_tier_store::io::{OperatorLevel, ReadShare, StatementId};
 use terrace_tier_store::placement::ExpectedRead;
 use terrace_tier_store::table::Chunk;
-use terrace_tier_store::tier::ssd::Admission;
+use terrace_tier_store::tier::reader::Admission;
 
 use super::cold::{Arrived, ColdPart};
 use super::emitted_texts::EmittedTexts;

@@ -35,7 +35,7 @@ impl ScanSource {
     /// A source for the given version of a table.
     pub fn new(store: Arc<Store>, table: Arc<Table>, version: Arc<TableVersion>) -> Self {
         let mut tiers: Vec<String> = store.memory_tiers().iter().map(|t| t.name().to_owned()).collect();
-        tiers.push("ssd".to_owned());
+        tiers.push(store.home().name().to_owned());
         let schema = Arc::clone(table.schema());
         let values = unknown_values(&schema);
         Self { store, table, version, tiers: tiers.into(), schema, shows_figures: true, values }

@@ -106,7 +106,6 @@ impl StatementFile {
 impl StatementFile {
     /// A path at which the file can be inspected while it is open.
     pub(super) fn descriptor_path(&self) -> String {
-        use std::os::fd::AsRawFd;
-        format!("/proc/self/fd/{}", self.file.file.as_raw_fd())
+        format!("/proc/self/fd/{}", self.file.descriptor())
     }
 }

@@ -47,7 +47,7 @@ function drawCard(card, tier) {
   const takes = ["active", "yielding"].includes(tier.state);
   set(part("drain"), takes ? "Drain" : "Resume");
   part("drain").ariaLabel = (takes ? "drain " : "resume ") + tier.name;
-  part("drain").hidden = tier.kind === "ssd";
+  part("drain").hidden = ["ssd", "object"].includes(tier.kind);
   set(part("about"), tier.description || ""); part("about").title = tier.description || "";
   const limited = tier.budget_bytes != null;
   set(part("used"), bytes(tier.used_bytes));

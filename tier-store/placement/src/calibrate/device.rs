@@ -7,8 +7,8 @@ use std::sync::Arc;
 use terrace_model::clock::Clock;
 use terrace_model::{Error, Pattern, Result};
 use terrace_storage::io::{BlockIo, Depth, IoFile, ReadHandle};
-use terrace_storage::tier::Home;
-use terrace_storage::tier::ssd::{Admission, ColdRead, SsdTier};
+use terrace_storage::tier::MeasuredHome;
+use terrace_storage::tier::reader::{Admission, ColdRead};
 
 use super::point::Point;
 use super::sample::{Sample, Scratch};
@@ -27,16 +27,15 @@ const ONE_OF: [usize; 3] = [4, 8, 16];
 const MOST_AT_ONCE: usize = Sample::COPIES;
 
 /// Measures the device of `home`. Fails when the sample file cannot be written or read.
-pub(super) fn measure(home: &SsdTier, clock: &dyn Clock) -> Result<(Vec<Point>, Busy)> {
-    let home = home.for_measurements();
-    check(&home, clock)?;
-    let sample = Sample::create(&home)?;
+pub(super) fn measure(home: &Arc<dyn MeasuredHome>, clock: &dyn Clock) -> Result<(Vec<Point>, Busy)> {
+    check(home, clock)?;
+    let sample = Sample::create(home)?;
     let before = home.io().depth().bytes();
-    measured(&home, &sample, clock).inspect_err(|_| home.io().depth().set(before))
+    measured(home.as_ref(), &sample, clock).inspect_err(|_| home.io().depth().set(before))
 }
 
-fn measured(home: &SsdTier, sample: &Sample, clock: &dyn Clock) -> Result<(Vec<Point>, Busy)> {
-    let busy = busy(home.io().as_ref(), &sample.file.open(home)?, clock)?;
+fn measured(home: &dyn MeasuredHome, sample: &Sample, clock: &dyn Clock) -> Result<(Vec<Point>, Busy)> {
+    let busy = busy(home.io().as_ref(), &sample.file.open()?, clock)?;
     let reader = Reader { home, sample, clock };
     let mut points = Vec::new();
     for width in 0..Sample::WIDTHS {
@@ -56,18 +55,18 @@ fn measured(home: &SsdTier, sample: &Sample, clock: &dyn Clock) -> Result<(Vec<P
 }
 
 /// Fails on a clock that does not advance during a read, before the large sample file is written.
-fn check(home: &SsdTier, clock: &dyn Clock) -> Result<()> {
+fn check(home: &Arc<dyn MeasuredHome>, clock: &dyn Clock) -> Result<()> {
     timing::check(clock).or_else(|too_coarse| {
         let file = Scratch::create(home, &vec![0; PAGE_BYTES as usize])?;
         let start_us = clock.now_us();
-        home.io().read(&file.open(home)?, 0, PAGE_BYTES as usize).wait()?;
+        home.io().read(&file.open()?, 0, PAGE_BYTES as usize).wait()?;
         if clock.now_us() > start_us { Ok(()) } else { Err(too_coarse) }
     })
 }
 
 /// Measures reads of the sample file.
 struct Reader<'a> {
-    home: &'a SsdTier,
+    home: &'a dyn MeasuredHome,
     sample: &'a Sample,
     clock: &'a dyn Clock,
 }

@@ -5,41 +5,39 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, Int8Array, Int16Array, Int32Array, Int64Array, RecordBatch};
 use terrace_model::{ChunkId, ColumnId, Error, Result, TableId};
-use terrace_storage::io::{FileSystem, IoFile};
+use terrace_storage::io::IoFile;
 use terrace_storage::table::{Chunk, Segment, WrittenFile};
+use terrace_storage::tier::MeasuredHome;
 use terrace_storage::tier::codec::encode_chunk;
-use terrace_storage::tier::ssd::SsdTier;
+use terrace_storage::tier::stored_file::SAMPLE_NAME;
 
 use super::random;
 
-/// Name of the file that is read for measurements, in the folder of the SSD tier.
-pub const SCRATCH_NAME: &str = "calibration.tmp";
 /// Number of columns of each width: enough to read as many at once without reading one twice.
 const COLUMNS: [usize; Sample::WIDTHS] = [8, 8, 4, 8];
 
 /// A file that is deleted on drop.
 pub(super) struct Scratch {
     path: PathBuf,
-    files: Arc<dyn FileSystem>,
+    home: Arc<dyn MeasuredHome>,
 }
 
 impl Scratch {
-    pub(super) fn create(home: &SsdTier, bytes: &[u8]) -> Result<Self> {
-        let scratch = Self { path: home.dir().join(SCRATCH_NAME), files: Arc::clone(home.files()) };
-        scratch.files.write(&scratch.path, bytes)?;
-        Ok(scratch)
+    pub(super) fn create(home: &Arc<dyn MeasuredHome>, bytes: &[u8]) -> Result<Self> {
+        let path = home.write_sample(SAMPLE_NAME, bytes)?;
+        Ok(Self { path, home: Arc::clone(home) })
     }
 
     /// Opens the file.
-    pub(super) fn open(&self, home: &SsdTier) -> Result<Arc<IoFile>> {
-        home.open(&self.path)
+    pub(super) fn open(&self) -> Result<Arc<IoFile>> {
+        self.home.open(&self.path)
     }
 }
 
 impl Drop for Scratch {
     fn drop(&mut self) {
         // A file that cannot be deleted is removed at the next start.
-        let _ = self.files.remove_file(&self.path);
+        let _ = self.home.remove(&self.path);
     }
 }
 
@@ -60,7 +58,7 @@ impl Sample {
     pub(super) const COPIES: usize = 16;
 
     /// Writes the file.
-    pub(super) fn create(home: &SsdTier) -> Result<Self> {
+    pub(super) fn create(home: &Arc<dyn MeasuredHome>) -> Result<Self> {
         let mut next = random();
         // Random values of the full range: no encoding stores them in fewer bytes.
         let mut column = |width: usize| -> ArrayRef {

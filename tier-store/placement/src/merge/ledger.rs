@@ -11,7 +11,7 @@ use std::sync::{Arc, Weak};
 
 use terrace_model::{ChunkId, TableId, TierId, TieringMode};
 use terrace_storage::table::{Chunk, Rules, Segment};
-use terrace_storage::tier::ssd::ReadColumn;
+use terrace_storage::tier::reader::ReadColumn;
 
 use super::Rank;
 use super::recent::RecentHeat;

@@ -11,7 +11,7 @@ use terrace_model::{Account, Error, Result, TierId, TieringMode};
 use terrace_storage::io::{Priority, with_priority};
 use terrace_storage::migrate::{Outcome, Relocation, try_move, try_promote};
 use terrace_storage::tier::MemoryTier;
-use terrace_storage::tier::ssd::ReadColumn;
+use terrace_storage::tier::reader::ReadColumn;
 
 use super::ledger::{LastUses, Ledger, LedgerOptions, RoundContext, Stamp, Victim};
 use super::recent::{MemoryRoom, RecentHeat};

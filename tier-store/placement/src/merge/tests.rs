@@ -10,7 +10,7 @@ use terrace_model::clock::{Clock, ManualClock, SystemClock};
 use terrace_model::{Account, ChunkId, Pattern, TieringMode};
 use terrace_storage::table::{NewRule, RuleKind, RuleRows, Rules};
 use terrace_storage::tier::codec::FormChoice;
-use terrace_storage::tier::ssd::ReadColumn;
+use terrace_storage::tier::reader::ReadColumn;
 
 use super::*;
 use crate::heat::{Heat, SegmentKey};

@@ -12,7 +12,7 @@ use proptest::prelude::*;
 use terrace_model::{Error, Result, TableName};
 use terrace_placement::EpochRequest;
 use terrace_storage::table::{Alteration, ChunkAdmission, Sketch, Table, TableDefinition, TableVersion};
-use terrace_storage::tier::ssd::{Admission, ColdRead};
+use terrace_storage::tier::reader::{Admission, ColdRead};
 use terrace_test_support::depth::by_depth;
 
 use crate::{Store, StoreOptions};

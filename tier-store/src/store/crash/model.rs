@@ -6,8 +6,8 @@ use std::sync::Arc;
 use arrow::array::cast::AsArray;
 use arrow::datatypes::Int64Type;
 use terrace_model::{FileFormat, Result, TableName};
-use terrace_placement::calibrate::SCRATCH_NAME;
 use terrace_storage::table::{ChunkEntry, DeltaRows, Durability, Sketch, Table, TableDefinition, TableVersion};
+use terrace_storage::tier::stored_file::SAMPLE_NAME;
 
 use crate::store::marks::tests::check_known_marks;
 use crate::store::{Store, tests};
@@ -216,7 +216,7 @@ pub(super) fn accounts_agree(store: &Store) -> Result<(), String> {
     let known: BTreeSet<_> = chunks.iter().map(|entry| entry.chunk.path.clone()).collect();
     let files = store.home().list().map_err(|e| e.to_string())?.into_iter().map(|file| file.path);
     // A scratch file that calibration could not delete on a failing disk is removed by the next start.
-    let files: BTreeSet<_> = files.filter(|path| !path.ends_with(SCRATCH_NAME)).collect();
+    let files: BTreeSet<_> = files.filter(|path| !path.ends_with(SAMPLE_NAME)).collect();
     let stored: u64 = chunks.iter().map(|entry| entry.chunk.file_bytes).sum();
     let resident = |tier: &dyn terrace_storage::tier::MemoryTier| -> u64 {
         let copies = chunks.iter().flat_map(|entry| entry.chunk.segments.iter()).filter_map(|s| s.resident.load_full());

@@ -11,7 +11,7 @@ use rand::{Rng, SeedableRng};
 use terrace_model::{Pattern, TierKind};
 use terrace_placement::{EpochRequest, MergeKind, MoveStatus, Order, Scope, TierState};
 use terrace_storage::table::{NewRule, RuleKind, RuleRows, Table, TableVersion};
-use terrace_storage::tier::ssd::Admission;
+use terrace_storage::tier::reader::Admission;
 use terrace_test_support::depth::{by_depth, is_deep};
 use terrace_test_support::seeds::{SeedReport, seeds};
 

@@ -13,7 +13,7 @@ use parking_lot::{Condvar, Mutex};
 use terrace_model::Result;
 
 use super::queue::ReadQueue;
-use super::request::{Request, pread, pwrite};
+use super::request::{PIECE_BYTES, Request, pread, pwrite};
 use super::{AlignedBuffer, BlockIo, BufferPool, Depth, Intent, IoFile, IoRules, IoStats, ReadHandle};
 
 /// Number of concurrent operations; with more than eight a disk gains latency rather than throughput.
@@ -25,6 +25,11 @@ pub(crate) trait Device: Send + Sync + Debug + 'static {
     /// of the queue.
     fn pick(&self, _waiting: usize) -> Option<usize> {
         None
+    }
+
+    /// Most bytes that it is asked to read at a time.
+    fn piece_bytes(&self) -> usize {
+        PIECE_BYTES
     }
 
     /// Reads some bytes at `offset`; 0 means that the file ends there.

@@ -17,6 +17,8 @@
 //! - [`intent`]: what a read or a write is for
 //! - `levels`: the levels at which running statements read columns at random
 //! - [`look_ups`]: whether statements that read single pages come
+//! - [`memory_objects`]: an object store in memory, for tests
+//! - [`objects`]: object stores, and the engine that reads their objects
 //! - [`pool`]: reuses the memory of finished reads
 //! - [`priority`]: priorities of threads
 //! - `queue`: the order of what waits for the device
@@ -40,6 +42,8 @@ pub mod handle;
 pub mod intent;
 mod levels;
 mod look_ups;
+pub mod memory_objects;
+pub mod objects;
 pub mod pool;
 mod priority;
 mod queue;
@@ -52,7 +56,7 @@ mod writing_statement;
 
 use std::fs::{File, OpenOptions};
 use std::ops::Range;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -88,8 +92,9 @@ pub struct IoFile {
     pub path: PathBuf,
     /// Length in bytes when opened; `u64::MAX` where the writer of the file knows it.
     pub len: u64,
-    /// The descriptor, opened with O_DIRECT where the file system has it.
-    pub file: File,
+    /// The file of the operating system, opened with O_DIRECT where the file system has it; `None` for an object of an object
+    /// store, which has no descriptor.
+    file: Option<File>,
     /// False where the file system refused O_DIRECT (tmpfs): reads go through the page cache.
     pub direct: bool,
 }
@@ -132,12 +137,37 @@ impl IoFile {
         };
         let file = created.map_err(|e| files::file_error("create", path, &e))?;
         std::fs::remove_file(path).map_err(|e| Error::io("delete", path, &e))?;
-        Ok(Arc::new(Self { path: path.to_path_buf(), len: u64::MAX, file, direct }))
+        Ok(Arc::new(Self { path: path.to_path_buf(), len: u64::MAX, file: Some(file), direct }))
+    }
+
+    /// An object of an object store, of a known length.
+    pub fn object(path: &Path, len: u64) -> Arc<Self> {
+        Arc::new(Self { path: path.to_path_buf(), len, file: None, direct: false })
+    }
+
+    /// A file that is open for reads through the page cache.
+    pub(crate) fn buffered(path: &Path, len: u64, file: File) -> Self {
+        Self { path: path.to_path_buf(), len, file: Some(file), direct: false }
+    }
+
+    /// The file of the operating system.
+    ///
+    /// # Errors
+    /// `EBADF` for an object.
+    pub(crate) fn system_file(&self) -> std::io::Result<&File> {
+        self.file.as_ref().ok_or_else(|| std::io::Error::from_raw_os_error(libc::EBADF))
+    }
+
+    /// The descriptor; -1, which the kernel refuses, for an object.
+    #[inline]
+    pub fn descriptor(&self) -> RawFd {
+        self.file.as_ref().map_or(-1, File::as_raw_fd)
     }
 
     /// Makes a file longer, with a hole at its end.
     pub fn extend(&self, len: u64) -> Result<()> {
-        self.file.set_len(len).map_err(|e| files::file_error("extend", &self.path, &e))
+        let extended = self.system_file().and_then(|file| file.set_len(len));
+        extended.map_err(|e| files::file_error("extend", &self.path, &e))
     }
 
     /// Gives the space of a range of bytes back to the file system, where it can do that.
@@ -145,12 +175,12 @@ impl IoFile {
         let (Ok(start), Ok(len)) = (range.start.try_into(), (range.end - range.start).try_into()) else { return };
         let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
         // SAFETY: plain system call on an open descriptor; a refusal changes nothing.
-        unsafe { libc::fallocate(self.file.as_raw_fd(), mode, start, len) };
+        unsafe { libc::fallocate(self.descriptor(), mode, start, len) };
     }
 
     fn from_file(path: &Path, file: File, direct: bool) -> Result<Arc<Self>> {
         let len = file.metadata().map_err(|e| Error::io("open", path, &e))?.len();
-        Ok(Arc::new(Self { path: path.to_path_buf(), len, file, direct }))
+        Ok(Arc::new(Self { path: path.to_path_buf(), len, file: Some(file), direct }))
     }
 
     /// Reads the first `len` bytes, blocking and without an engine: for headers.

@@ -6,7 +6,6 @@
 
 use std::mem::MaybeUninit;
 use std::ops::Range;
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -173,6 +172,10 @@ impl Request {
 
     /// The error of an operation that the device refused.
     pub(crate) fn failed(&self, error: &std::io::Error) -> Error {
+        // A device that is no file of the system has errors of its own.
+        if let Some(known) = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>()) {
+            return known.clone();
+        }
         match self.direction {
             Direction::Read => Error::io("read", &self.file.path, error),
             Direction::Write => file_error("write", &self.file.path, error),
@@ -256,7 +259,7 @@ impl Request {
         let needed = buffer.window_end();
         while filled < needed && !self.waiters.is_abandoned() {
             let blocks = buffer.blocks_mut();
-            let end = blocks.len().min(filled + PIECE_BYTES);
+            let end = blocks.len().min(filled.saturating_add(device.piece_bytes()));
             let Some(target) = blocks.get_mut(filled..end) else { break };
             match device.read_at(&self.file, target, self.first_byte() + filled as u64) {
                 Ok(count) => {
@@ -289,11 +292,11 @@ pub(crate) fn is_retryable(error: &std::io::Error) -> bool {
 pub(crate) fn pread(file: &IoFile, target: &mut [MaybeUninit<u8>], offset: u64) -> std::io::Result<usize> {
     let offset = libc::off_t::try_from(offset).map_err(|_| std::io::Error::from_raw_os_error(libc::EINVAL))?;
     // SAFETY: the kernel writes at most `target.len()` bytes into memory that `target` borrows exclusively.
-    let count = unsafe { libc::pread(file.file.as_raw_fd(), target.as_mut_ptr().cast(), target.len(), offset) };
+    let count = unsafe { libc::pread(file.descriptor(), target.as_mut_ptr().cast(), target.len(), offset) };
     usize::try_from(count).map_err(|_| std::io::Error::last_os_error())
 }
 
 /// `pwrite`; returns the number of bytes that it wrote.
 pub(crate) fn pwrite(file: &IoFile, bytes: &[u8], offset: u64) -> std::io::Result<usize> {
-    file.file.write_at(bytes, offset)
+    file.system_file()?.write_at(bytes, offset)
 }

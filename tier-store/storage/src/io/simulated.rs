@@ -143,7 +143,7 @@ pub(super) fn memory_file(path: &Path, bytes: &[u8]) -> Result<IoFile> {
     // SAFETY: the descriptor is open and has no other owner.
     let file = unsafe { File::from_raw_fd(descriptor) };
     file.write_all_at(bytes, 0).map_err(|e| Error::io("write", path, &e))?;
-    Ok(IoFile { path: path.to_owned(), len: bytes.len() as u64, file, direct: false })
+    Ok(IoFile::buffered(path, bytes.len() as u64, file))
 }
 
 impl BlockIo for SimulatedEngine {

@@ -11,7 +11,7 @@ use terrace_model::{Error, Result, TierId};
 
 use crate::table::{Chunk, Resident, Segment};
 use crate::tier::codec::{Form, StoredColumn};
-use crate::tier::ssd::ReadColumn;
+use crate::tier::reader::ReadColumn;
 use crate::tier::{HomeTier, MemoryTier};
 
 /// A move to carry out.

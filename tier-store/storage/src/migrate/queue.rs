@@ -26,7 +26,7 @@ use super::device_rate::{DeviceRates, RateLimiter};
 use super::health::Health;
 use super::mover::{Outcome, Relocation, try_move, try_promote};
 use crate::io::{Priority, let_others_run, set_priority};
-use crate::tier::ssd::ReadColumn;
+use crate::tier::reader::ReadColumn;
 use crate::tier::{HomeTier, MemoryTier};
 use admission::Admitted;
 

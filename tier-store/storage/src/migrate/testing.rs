@@ -15,8 +15,9 @@ use terrace_model::{Account, ChunkId, ColumnId, Error, FileFormat, Result, Table
 use crate::io::blocking::BlockingEngine;
 use crate::io::{BlockIo, RealFiles};
 use crate::table::{Chunk, Segment, WrittenFile};
-use crate::tier::ssd::{ReadColumn, SsdTier};
-use crate::tier::{HomeTier, codec};
+use crate::tier::reader::ReadColumn;
+use crate::tier::ssd::SsdTier;
+use crate::tier::{HomeTier, MeasuredHome, codec};
 
 /// Rows of a test chunk.
 pub const ROWS: usize = 1000;
@@ -123,8 +124,8 @@ impl HomeTier for FakeHome {
         "a map".into()
     }
 
-    fn device(&self) -> Option<&SsdTier> {
-        self.disk.as_ref()
+    fn for_measurements(&self) -> Option<Arc<dyn MeasuredHome>> {
+        self.disk.as_ref()?.for_measurements()
     }
 
     fn check(&self, _chunk: &Chunk) -> Result<()> {

@@ -28,7 +28,7 @@ use crate::heat::{Heritage, SegmentCounters};
 use crate::io::IoFile;
 use crate::tier::Home;
 use crate::tier::codec::{self, ColumnLayout, Encoding, Form, StoredColumn};
-use crate::tier::ssd::SharedRead;
+use crate::tier::reader::SharedRead;
 
 /// The place of a segment's durable bytes in the chunk's file.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]

@@ -2,8 +2,9 @@
 //!
 //! Every sealed chunk is one file at the home; copies in memory come and go. Moves and placement need a [`HomeTier`]: a
 //! name, an account, reads of whole columns. The store and the scan need a [`Home`]: cold reads, writes, deletions, the
-//! list of files. [`super::ssd::SsdTier`] is a home in a folder; only the code that opens a data directory, and the
-//! calibration, which measures the device, name it.
+//! list of files. Calibration needs a [`MeasuredHome`]: it writes a sample file and reads it as scans read chunks.
+//! [`super::ssd::SsdTier`] is a home in a folder, [`super::object_home::ObjectHome`] one in an object store; only the code
+//! that opens a data directory names them.
 //!
 //! A call is about a chunk or some of its columns, never about a row, and a scan makes none for columns in memory.
 
@@ -13,10 +14,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use terrace_model::{Account, ChunkId, Result, TableId};
+use terrace_model::{Account, ChunkId, Result, TableId, TierKind};
 
-use super::ssd::{Admission, ColdRead, ReadColumn, ReadGap, ReadPurpose, SsdTier, StoredFile};
-use crate::io::{AlignedBuffer, Intent};
+use super::reader::{Admission, ColdRead, ReadColumn, ReadGap, ReadPurpose};
+use super::stored_file::StoredFile;
+use crate::io::{AlignedBuffer, BlockIo, Intent, IoFile};
 use crate::table::Chunk;
 
 /// The home as moves and placement see it.
@@ -25,10 +27,15 @@ pub trait HomeTier: Send + Sync {
     fn name(&self) -> &str;
     /// The account of the bytes of all files. Its limit bounds ingest, not placement.
     fn account(&self) -> &Arc<Account>;
+    /// The kind of tier.
+    fn kind(&self) -> TierKind {
+        TierKind::Ssd
+    }
     /// Describes the device in one line, by which a stored calibration is recognised.
     fn describe(&self) -> String;
-    /// The SSD tier that calibration measures; `None`: it cannot be measured.
-    fn device(&self) -> Option<&SsdTier> {
+    /// The same home with accounts and counters of its own, so that the reads of measurements are not counted or charged as
+    /// reads of statements; `None`: it cannot be measured.
+    fn for_measurements(&self) -> Option<Arc<dyn MeasuredHome>> {
         None
     }
     /// Opens the chunk's file ([`Chunk::file`]) unless it is open; its columns are not read.
@@ -48,6 +55,9 @@ pub trait HomeTier: Send + Sync {
 /// The home as the store and the scan see it. A file is immutable and complete from the moment it has its name; only
 /// [`Self::replace_file`] puts another one, of the same content, in its place.
 pub trait Home: HomeTier + fmt::Debug {
+    /// The engine that reads its files.
+    fn io(&self) -> &Arc<dyn BlockIo>;
+
     /// Starts to read `columns` of a chunk; the future verifies and decodes them. Of columns where that is possible and
     /// saves enough, it reads only the bytes that the `wanted` rows (ascending ranges) need; the other rows are zero or
     /// empty. A whole column that another reader reads, or has read and still holds, is shared.
@@ -115,11 +125,38 @@ pub trait Home: HomeTier + fmt::Debug {
     /// The path of a file by the name that the catalog records.
     fn absolute(&self, name: &str) -> PathBuf;
 
+    /// The marker that says whose home it is; `None` when there is none.
+    ///
+    /// # Errors
+    /// [`Error::Io`](terrace_model::Error::Io) when it cannot be read.
+    fn read_marker(&self) -> Result<Option<Vec<u8>>>;
+
+    /// Writes the marker unless there is one: then it returns false. It is durable on return.
+    ///
+    /// # Errors
+    /// [`Error::Io`](terrace_model::Error::Io) when it cannot be written.
+    fn create_marker(&self, bytes: &[u8]) -> Result<bool>;
+
     /// The longest hole between two pieces of a file that one read includes.
     fn read_gap(&self) -> &ReadGap;
 
     /// Counters of reads and writes so far.
     fn counters(&self) -> &HomeCounters;
+}
+
+/// A home as calibration sees it: a place for a sample file, which is deleted by [`Home::remove`].
+pub trait MeasuredHome: Home {
+    /// Writes a file that belongs to no chunk, and returns its path.
+    ///
+    /// # Errors
+    /// [`Error::Io`](terrace_model::Error::Io) when it cannot be written.
+    fn write_sample(&self, name: &str, bytes: &[u8]) -> Result<PathBuf>;
+
+    /// Opens a file for reads by [`Home::io`].
+    ///
+    /// # Errors
+    /// [`Error::Io`](terrace_model::Error::Io) when it cannot be opened.
+    fn open(&self, path: &Path) -> Result<Arc<IoFile>>;
 }
 
 /// Counters of a home since the start of the process.

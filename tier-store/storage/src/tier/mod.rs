@@ -10,14 +10,22 @@
 //! - [`evict`]: removes bytes from the processor's caches, for measurements
 //! - [`home`]: what a home of every chunk has to do
 //! - [`nvm`]: the NVM tier
+//! - [`object_home`]: a home in an object store
+//! - [`reader`]: cold reads of columns, for homes of every kind
+//! - `remover`: deletes objects in the background
 //! - [`ssd`]: the SSD tier, a home in a folder
+//! - [`stored_file`]: the files of a home and their names
 
 pub mod codec;
 pub mod dram;
 mod evict;
 pub mod home;
 pub mod nvm;
+pub mod object_home;
+pub mod reader;
+mod remover;
 pub mod ssd;
+pub mod stored_file;
 
 use std::fmt;
 use std::sync::Arc;
@@ -26,7 +34,7 @@ use arrow::buffer::Buffer;
 use terrace_model::{Account, Result, TierId, TierIndex, TierKind};
 
 pub use evict::evict;
-pub use home::{Home, HomeTier};
+pub use home::{Home, HomeTier, MeasuredHome};
 
 /// A segment's image on a byte-addressable tier. Cloning shares it; the charge ends with the last clone or array slice.
 #[derive(Debug, Clone)]

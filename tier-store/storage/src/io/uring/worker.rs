@@ -215,7 +215,7 @@ impl Worker {
     fn submit(&mut self, index: usize, piece: Piece) {
         let Some(operation) = self.operations.get_mut(piece.operation).and_then(Option::as_mut) else { return };
         let Some(slot) = self.slots.get_mut(index) else { return };
-        let descriptor = types::Fd(operation.request.file.file.as_raw_fd());
+        let descriptor = types::Fd(operation.request.file.descriptor());
         let offset = operation.request.first_byte() + piece.start as u64;
         slot.generation = slot.generation.wrapping_add(1);
         let stamp = (u64::from(slot.generation) << 32) | index as u64;

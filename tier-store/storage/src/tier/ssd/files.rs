@@ -5,22 +5,10 @@ use std::mem::MaybeUninit;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use terrace_model::{ChunkId, FileFormat, Result, TableId};
+use terrace_model::Result;
 
 use crate::io::FileSystem;
-
-/// A file found in the tier's folder.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct StoredFile {
-    /// Its path.
-    pub path: PathBuf,
-    /// Its size.
-    pub bytes: u64,
-    /// The chunk, from the file's name; `None` for a file that was never finished or is not of this tier.
-    pub chunk: Option<(TableId, ChunkId)>,
-    /// True for a file that an interrupted write left; it is safe to delete.
-    pub unfinished: bool,
-}
+use crate::tier::stored_file::{MARKER_NAME, StoredFile, TEMPORARY};
 
 /// Writes `bytes` to `path`, which may exist. On return the new contents are durable; after a failure or a crash the file has
 /// either the old contents or the new ones.
@@ -32,7 +20,7 @@ pub fn replace_durably(files: &dyn FileSystem, path: &Path, bytes: &[u8]) -> Res
 /// Replaces a file by the one that `write` writes to the path that it gets. The name is durable after a sync of its folder.
 pub(super) fn replace(files: &dyn FileSystem, path: &Path, write: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
     let mut temporary = path.as_os_str().to_owned();
-    temporary.push(".tmp");
+    temporary.push(TEMPORARY);
     let temporary = PathBuf::from(temporary);
     let renamed = write(&temporary).and_then(|()| files.rename(&temporary, path));
     // The first error is the one to report; what cannot be deleted is swept at the next start.
@@ -60,36 +48,27 @@ pub fn disk_space(folder: &Path) -> Option<DiskSpace> {
     })
 }
 
-/// All files below `root`.
+/// All files below `root`, without the marker of the home.
 pub fn list(files: &dyn FileSystem, root: &Path) -> Result<Vec<StoredFile>> {
     let mut found = Vec::new();
     for entry in files.list(root)? {
         match entry.is_folder {
             true => {
                 for entry in files.list(&entry.path)?.into_iter().filter(|entry| !entry.is_folder) {
-                    found.extend(stored_file(files, entry.path)?);
+                    found.extend(stored_file(files, root, entry.path)?);
                 }
             }
-            false => found.extend(stored_file(files, entry.path)?),
+            false if entry.path.file_name().is_some_and(|name| name == MARKER_NAME) => {}
+            false => found.extend(stored_file(files, root, entry.path)?),
         }
     }
     Ok(found)
 }
 
 /// `None` when the file was deleted since it was listed.
-fn stored_file(files: &dyn FileSystem, path: PathBuf) -> Result<Option<StoredFile>> {
+fn stored_file(files: &dyn FileSystem, root: &Path, path: PathBuf) -> Result<Option<StoredFile>> {
     let Some(bytes) = files.len(&path)? else { return Ok(None) };
-    let chunk = chunk_from_path(&path);
-    let unfinished = path.extension().is_some_and(|extension| extension == "tmp");
-    Ok(Some(StoredFile { path, bytes, chunk, unfinished }))
-}
-
-/// Table and chunk from `.../t<table>/c<chunk>.<format>`.
-fn chunk_from_path(path: &Path) -> Option<(TableId, ChunkId)> {
-    let table = path.parent()?.file_name()?.to_str()?.strip_prefix('t')?.parse().ok()?;
-    let (chunk, format) = path.file_name()?.to_str()?.strip_prefix('c')?.split_once('.')?;
-    FileFormat::ALL.iter().find(|known| known.name() == format)?;
-    Some((TableId(table), ChunkId(chunk.parse().ok()?)))
+    Ok(Some(StoredFile::new(root, path, bytes)))
 }
 
 #[cfg(test)]

@@ -7,14 +7,14 @@ use std::future::Future;
 use std::task::{Poll, Waker};
 
 use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringViewArray};
-use terrace_model::ColumnId;
 use terrace_model::clock::SystemClock;
+use terrace_model::{ColumnId, FileFormat};
 
 use super::*;
 use crate::io::RealFiles;
 use crate::io::blocking::BlockingEngine;
 use crate::io::simulated::{Faults, SimulatedEngine};
-use crate::table::{Segment, WrittenFile};
+use crate::table::{Segment, SegmentHome, WrittenFile};
 
 struct Setup {
     dir: tempfile::TempDir,
@@ -65,22 +65,6 @@ fn blocking() -> Arc<dyn BlockIo> {
 }
 
 #[test]
-fn points_and_reads_of_some_rows_have_the_level_of_their_operator() {
-    let level = Level::new(2);
-    let statement = StatementId::next();
-    let intent = |admission, is_short, bytes, is_part| {
-        ReadPurpose { admission, statement, level, is_short }.intent(bytes, is_part)
-    };
-    let point = Intent { class: Class::Point, statement, level };
-    assert_eq!(intent(Admission::Prefetch, true, 4096, false), point);
-    for admission in [Admission::Prefetch, Admission::Guaranteed] {
-        assert_eq!(intent(admission, false, 1 << 20, true), Intent { class: Class::Needed, ..point });
-        assert_eq!(intent(admission, false, 1 << 20, false).level, Level::NONE, "whole columns");
-    }
-    assert_eq!(ReadPurpose::from(Admission::Upkeep).intent(4096, true), Intent::from(Class::Upkeep));
-}
-
-#[test]
 fn a_chunk_is_read_back_from_its_file() {
     let rough = Faults { short_rate: 0.5, interrupt_rate: 0.3, reorder: true, ..Faults::default() };
     for io in [blocking(), Arc::new(SimulatedEngine::start(3, rough)), crate::io::best_engine()] {
@@ -88,13 +72,13 @@ fn a_chunk_is_read_back_from_its_file() {
         assert!(chunk.path.ends_with("t7/c3.arrow"));
         let read = tier.read_columns(&chunk, &[1, 0], Admission::Prefetch).unwrap().unwrap();
         let charged = read.charged_bytes();
-        assert_eq!(tier.io_account.used_bytes(), charged);
+        assert_eq!(tier.reader.io_account().used_bytes(), charged);
         let cold = read.wait().unwrap();
         assert_eq!(widened(&cold), [Arc::clone(batch.column(1)), Arc::clone(batch.column(0))]);
         assert_eq!((cold.bytes_read, tier.counters().read_bytes.load(Ordering::Relaxed)), (charged, charged));
         let columns = cold.columns.clone();
         drop(cold);
-        assert_eq!(tier.io_account.used_bytes(), 0, "the charge ends, the columns live on");
+        assert_eq!(tier.reader.io_account().used_bytes(), 0, "the charge ends, the columns live on");
         assert_eq!(columns[0].rows(), 20_000);
         assert!(tier.read_columns(&chunk, &[2], Admission::Prefetch).is_err());
         let none = tier.read_columns(&chunk, &[], Admission::Prefetch).unwrap().unwrap().wait().unwrap();
@@ -113,7 +97,7 @@ fn prefetch_waits_for_room_and_need_does_not() {
     while tier.io().stats().in_flight.load(Ordering::SeqCst) > 0 {
         std::thread::yield_now();
     }
-    assert_eq!(tier.io_account.used_bytes(), 0);
+    assert_eq!(tier.reader.io_account().used_bytes(), 0);
 }
 
 #[test]
@@ -125,7 +109,7 @@ fn a_dropped_read_gives_its_charge_back_when_the_engine_is_done() {
     let mut context = std::task::Context::from_waker(Waker::noop());
     assert!(matches!(std::pin::Pin::new(&mut read).poll(&mut context), Poll::Pending));
     drop(read);
-    assert_eq!((tier.io_account.used_bytes(), tier.io().stats().in_flight.load(Ordering::SeqCst)), (0, 0));
+    assert_eq!((tier.reader.io_account().used_bytes(), tier.io().stats().in_flight.load(Ordering::SeqCst)), (0, 0));
     engine.resume();
     assert!(tier.read_columns(&chunk, &[0, 1], Admission::Prefetch).unwrap().unwrap().wait().is_ok());
 }
@@ -169,7 +153,7 @@ fn readers_of_one_column_share_its_read() {
     assert!(second.charged_bytes() == 0 && both.charged_bytes() > 0);
     // A dropped reader withdraws the reads that no other one wants; the column of the second one is still read.
     drop((both, first));
-    assert_eq!((tier.io_account.used_bytes(), second.is_ready()), (charged, false));
+    assert_eq!((tier.reader.io_account().used_bytes(), second.is_ready()), (charged, false));
     let waiting = std::thread::spawn(move || second.wait().unwrap());
     let third = read(&[1]);
     std::thread::sleep(std::time::Duration::from_millis(20));
@@ -184,9 +168,9 @@ fn readers_of_one_column_share_its_read() {
     let late = late.wait().unwrap();
     assert_eq!((late.bytes_read, reads(&tier)), (0, before));
     drop((second, third));
-    assert_eq!(tier.io_account.used_bytes(), charged, "one still works on it");
+    assert_eq!(tier.reader.io_account().used_bytes(), charged, "one still works on it");
     drop(late);
-    assert_eq!(tier.io_account.used_bytes(), 0);
+    assert_eq!(tier.reader.io_account().used_bytes(), 0);
     // No reader holds the column any more: it is read anew.
     assert!(read(&[1]).wait().unwrap().bytes_read > 0);
     // All readers that share a read get its error, later readers do not.
@@ -262,7 +246,7 @@ fn neighbours_in_the_file_are_read_at_once() {
                 assert!((from_disk..from_disk + BLOCK_BYTES as u64).contains(&cold.bytes_read), "{wanted:?}");
             }
             drop(cold);
-            assert_eq!(tier.io_account.used_bytes(), 0);
+            assert_eq!(tier.reader.io_account().used_bytes(), 0);
         }
         // A reader of one column keeps the charge of all, as they share their memory.
         let first = read(&[0, 1, 2]);
@@ -271,11 +255,14 @@ fn neighbours_in_the_file_are_read_at_once() {
         assert_eq!(second.charged_bytes(), 0);
         drop(first);
         let second = second.wait().unwrap();
-        assert_eq!((widened(&second), tier.io_account.used_bytes()), (vec![Arc::clone(batch.column(1))], charged));
+        assert_eq!(
+            (widened(&second), tier.reader.io_account().used_bytes()),
+            (vec![Arc::clone(batch.column(1))], charged)
+        );
         drop(second);
         // The engine may not have freed the other columns of the first reader yet.
         let start = std::time::Instant::now();
-        while tier.io_account.used_bytes() > 0 {
+        while tier.reader.io_account().used_bytes() > 0 {
             assert!(start.elapsed() < std::time::Duration::from_secs(10), "a charge is left");
             std::thread::yield_now();
         }
@@ -321,7 +308,7 @@ fn rows_are_read_without_the_rest_of_their_columns() {
             }
         }
         drop(cold);
-        assert_eq!(tier.io_account.used_bytes(), 0);
+        assert_eq!(tier.reader.io_account().used_bytes(), 0);
         // Damage far from the rows is not read, damage in their blocks is found.
         let home = &chunk.segments[1].home;
         let mut bytes = std::fs::read(&chunk.path).unwrap();
@@ -366,9 +353,9 @@ fn texts_at_other_offsets_are_read_again() {
             let slice = cold.columns[0].slice(wanted.start, wanted.len()).unwrap();
             assert_eq!(&slice, &batch.column(0).slice(wanted.start, wanted.len()));
             assert_eq!(cold.bytes_read <= planned_bytes, is_known, "{} of {planned_bytes}", cold.bytes_read);
-            assert!(tier.io_account.used_bytes() >= cold.bytes_read);
+            assert!(tier.reader.io_account().used_bytes() >= cold.bytes_read);
             drop((cold, read));
-            assert_eq!(tier.io_account.used_bytes(), 0);
+            assert_eq!(tier.reader.io_account().used_bytes(), 0);
         }
     }
 }
@@ -399,9 +386,9 @@ fn compressed_columns_are_read_too() {
         assert_eq!(cold.columns[1].widened().unwrap().as_ref(), batch.column(1).as_ref());
         assert_eq!(cold.columns[0].slice(10, 2).unwrap().as_ref(), batch.column(0).slice(10, 2).as_ref());
         drop(cold);
-        assert_eq!(tier.io_account.used_bytes(), 0);
+        assert_eq!(tier.reader.io_account().used_bytes(), 0);
         let loaded = tier.read(&chunk, &[1]).unwrap().remove(0);
-        assert!(tier.io_account.used_bytes() >= home.len, "what is read stays charged");
+        assert!(tier.reader.io_account().used_bytes() >= home.len, "what is read stays charged");
         let image = loaded.bytes.unwrap();
         assert_eq!(image.len() as u64, codec::image_bytes(home));
         let schema = batch.schema();
@@ -448,7 +435,7 @@ fn packed_columns_are_read_by_their_pages() {
         let all: u64 = chunk.segments.iter().map(|segment| segment.home.len).sum();
         assert!(planned * 2 < all, "{planned} of {all}");
         let read = tier.read_rows(&chunk, &[0, 1], Some(&wanted), Admission::Prefetch.into()).unwrap().unwrap();
-        assert_eq!(tier.io_account.used_bytes(), read.charged_bytes());
+        assert_eq!(tier.reader.io_account().used_bytes(), read.charged_bytes());
         let cold = read.wait().unwrap();
         assert!(cold.bytes_read < planned + 16 * BLOCK_BYTES as u64);
         for (column, all) in cold.columns.iter().zip(batch.columns()) {
@@ -457,7 +444,7 @@ fn packed_columns_are_read_by_their_pages() {
             }
         }
         drop(cold);
-        assert_eq!(tier.io_account.used_bytes(), 0);
+        assert_eq!(tier.reader.io_account().used_bytes(), 0);
         let loaded = tier.read(&chunk, &[1]).unwrap().remove(0);
         assert_eq!(loaded.bytes.unwrap().len() as u64, chunk.segments[1].home.len, "for moves it stays packed");
     }
@@ -530,7 +517,7 @@ fn a_device_error_is_reported_and_does_not_stick() {
     engine.set_faults(Faults { error_rate: 1.0, ..Faults::default() });
     let failed = tier.read_columns(&chunk, &[0], Admission::Prefetch).unwrap().unwrap().wait();
     assert!(matches!(failed, Err(Error::Io { errno: Some(libc::EIO), .. })));
-    assert_eq!(tier.io_account.used_bytes(), 0);
+    assert_eq!(tier.reader.io_account().used_bytes(), 0);
     engine.set_faults(Faults::default());
     assert!(tier.read_columns(&chunk, &[0], Admission::Prefetch).unwrap().unwrap().wait().is_ok());
 }
@@ -556,7 +543,7 @@ fn a_device_error_reaches_the_readers_of_that_column_only() {
     assert_eq!(widened(&neighbours.wait().unwrap()), [Arc::clone(batch.column(0)), Arc::clone(batch.column(2))]);
     assert!(matches!(bad.wait(), Err(Error::Io { errno: Some(libc::EIO), .. })));
     let start = std::time::Instant::now();
-    while tier.io_account.used_bytes() > 0 {
+    while tier.reader.io_account().used_bytes() > 0 {
         assert!(start.elapsed() < std::time::Duration::from_secs(10), "a charge is left");
         std::thread::yield_now();
     }
