@@ -28,6 +28,7 @@
 //! - `queue`: chunks still to read, reads in flight, chunks ready; shared by the partitions
 //! - `residency`: tiers of a scan's segments, and the number of partitions that these are worth
 //! - `rows`: filters on whole chunks, outside of scans
+//! - `share`: a scan as plain data, and cut into shares for several nodes
 //! - `source`: the scanned table version, addressed by items
 //! - `statistics`: statistics of a scan for the planner
 //! - `stream`: one partition: slices of chunks -> filter -> batches
@@ -66,6 +67,7 @@ mod pushdown;
 mod queue;
 mod residency;
 mod rows;
+mod share;
 mod source;
 mod statistics;
 mod stream;
@@ -88,6 +90,7 @@ pub use fetch::FetchExec;
 pub use levels::blocks_on;
 use pushdown::CheckedPushdown;
 pub use rows::{RowFilter, may_have};
+pub use share::ScanParts;
 pub use source::ScanSource;
 pub use terrace_error::ROW_COLUMN;
 
@@ -106,11 +109,15 @@ pub(crate) fn physical_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Syn
             }
         }
     }
-    rules.push(Arc::new(keys::JoinKeysRule));
-    rules.push(Arc::new(crate::decimal::DecimalRule));
-    // Last, when the plan has all its operators.
-    rules.push(Arc::new(levels::LevelRule));
+    rules.extend(part_rules());
     rules
+}
+
+/// The last of these rules. They change nothing of what operators exchange, and connect only operators that are executed
+/// together, so a plan whose parts are executed in several places gets them for each part, where that part is executed.
+pub fn part_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
+    // Levels last, when the plan has all its operators.
+    vec![Arc::new(keys::JoinKeysRule), Arc::new(crate::decimal::DecimalRule), Arc::new(levels::LevelRule)]
 }
 
 /// Largest build side of a join that is collected into one hash table, in bytes and, where those are unknown, rows.
