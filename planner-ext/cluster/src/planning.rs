@@ -123,7 +123,11 @@ pub fn remote_scans(plan: &Arc<dyn ExecutionPlan>) -> Result<Vec<Arc<dyn Executi
 
 /// The stages of a plan and the scans of their tasks, for people.
 pub fn shown(plan: &Arc<dyn ExecutionPlan>) -> String {
-    display_plan_ascii(plan.as_ref(), false)
+    match plan.children().as_slice() {
+        // Operators above the stages: the library shows what it has made.
+        [input] if !plan.is::<DistributedExec>() => shown(input),
+        _ => display_plan_ascii(plan.as_ref(), false),
+    }
 }
 
 /// Says how many tasks a scan is worth.

@@ -10,7 +10,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use datafusion::common::{Result, exec_datafusion_err};
-use datafusion::execution::SendableRecordBatchStream;
 use datafusion::execution::session_state::SessionState;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::prelude::SessionConfig;
@@ -28,14 +27,12 @@ pub trait TaskHost: Send + Sync {
     /// When the state cannot be made.
     fn session_state(&self, config: SessionConfig) -> Result<SessionState>;
 
-    /// The part of a plan that a task executes, with the operators of the engine in place of DataFusion's.
+    /// The part of a plan that a task executes, with the operators of the engine in place of DataFusion's. Its rows are computed
+    /// for the statement, and its errors keep their kind ([`crate::to_coordinator`]).
     ///
     /// # Errors
     /// As of the changes to the plan.
     fn operators(&self, plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>>;
-
-    /// The rows of a task: computed for the statement, and with errors that keep their kind ([`crate::to_coordinator`]).
-    fn rows(&self, rows: SendableRecordBatchStream) -> SendableRecordBatchStream;
 }
 
 /// A statement of which parts are executed by nodes.

@@ -29,6 +29,7 @@ use tokio_util::sync::DropGuard;
 
 use super::Engine;
 use super::admission::{Demand, ExecutionSlot};
+use super::cluster::runs_on_nodes;
 use super::execute::Outline;
 use super::interrupt::Interrupt;
 use super::memory::credited;
@@ -192,7 +193,10 @@ async fn admit(
         Outline::Count => return Err(Error::new(ErrorKind::Internal, "a query has no plan")),
     };
     let executable = plan_physical(engine, ticket, &planned, PlanMemory::Full).await?;
-    let demand = Arc::new(Demand::from_plan(&executable.plan, ticket.memory().limit_bytes() as u64)?);
+    let demand = Demand::from_plan(&executable.plan, ticket.memory().limit_bytes() as u64)?;
+    // Other runtimes execute its parts.
+    let demand = if runs_on_nodes(&executable.plan) { demand.without_point_slot() } else { demand };
+    let demand = Arc::new(demand);
     let slot = acquire_slot(engine, ticket, Arc::clone(&demand)).await?;
     let engine = Arc::clone(engine);
     Ok(Some((Admitted { engine, planned, demand, slot, _running: running }, executable)))
