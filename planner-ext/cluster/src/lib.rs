@@ -34,6 +34,8 @@ mod options;
 mod planning;
 mod reach;
 mod statement;
+#[cfg(test)]
+mod tests;
 mod wire;
 
 pub use codec::ScanCodec;

@@ -5,6 +5,7 @@
 //! - [`transactions`]: which transaction a statement belongs to
 //! - [`limits`]: statements that are cancelled, refused or ended by a limit
 //! - [`collecting`]: operators that hold all rows
+//! - [`cluster`]: queries of which several nodes execute parts
 //! - [`workload`]: workload groups, point statements, and limits of planning
 //! - [`keys`]: enforced primary keys
 //! - [`ddl`]: ALTER TABLE, defaults, comments, SHOW and `information_schema`
@@ -59,6 +60,7 @@ use super::*;
 
 mod arrow_files;
 mod audit;
+mod cluster;
 mod collecting;
 mod columns;
 #[cfg(feature = "hot-views")]
