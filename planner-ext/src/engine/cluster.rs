@@ -73,7 +73,7 @@ pub(super) struct NodeQuery {
 /// How a query is executed.
 pub(super) enum Placed {
     /// Nodes execute parts of this plan.
-    OnNodes { plan: Arc<dyn ExecutionPlan>, context: TaskContext },
+    OnNodes { plan: Arc<dyn ExecutionPlan>, context: Arc<TaskContext> },
     /// It stays whole, for this reason.
     Whole(String),
 }
@@ -182,7 +182,7 @@ impl Cluster {
             with_own_operators(head, plan, &query.interrupt)
         })?;
         let context = TaskContext::from(&state).with_runtime(Arc::clone(&query.runtime));
-        Ok(Placed::OnNodes { plan: top(staged, statement, scans), context })
+        Ok(Placed::OnNodes { plan: top(staged, statement, scans), context: Arc::new(context) })
     }
 }
 

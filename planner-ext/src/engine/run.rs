@@ -132,7 +132,7 @@ pub(super) async fn plan_physical(
     let mut nodes = None;
     if let Some(cluster) = &engine.cluster {
         match plan_on_nodes(engine, cluster, ticket, planned, memory).await? {
-            Placed::OnNodes { plan, context } => return Ok(Executable { plan, context: Arc::new(context) }),
+            Placed::OnNodes { plan, context } => return Ok(Executable { plan, context }),
             Placed::Whole(reason) => tracing::debug!(reason, "a statement is executed as a whole"),
         }
         nodes = explained_nodes(engine, cluster, ticket, planned).await?;
