@@ -33,6 +33,9 @@ use crate::statement::Statement;
 /// Fewest partitions that a plan is made with: one with a single partition cannot be cut.
 const FEWEST_PARTITIONS: usize = 2;
 
+/// Bytes that wait to be read of each stream between tasks.
+const STREAM_BYTES: usize = 4 << 20;
+
 /// What became of the plan of a query.
 #[derive(Debug)]
 pub enum Distribution {
@@ -68,6 +71,7 @@ pub fn session_config(nodes: &Nodes, statement: &Arc<Statement>, config: Session
     library.collect_metrics = false;
     // All nodes are in one process.
     library.compression = "none".to_owned();
+    library.worker_connection_buffer_budget_bytes = STREAM_BYTES;
     config
         .with_distributed_option_extension(library)
         .with_distributed_worker_resolver(nodes.addresses())
