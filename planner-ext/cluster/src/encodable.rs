@@ -9,6 +9,7 @@ use std::sync::Arc;
 use datafusion::common::Result;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
 use datafusion::execution::TaskContext;
+use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::{ExecutionPlan, displayable};
 use datafusion_distributed::{DistributedCodec, DistributedLeafExec, NetworkBoundaryExt};
 use datafusion_proto::bytes::{
@@ -21,6 +22,9 @@ use datafusion_proto::physical_plan::DeduplicatingProtoConverter;
 /// # Errors
 /// As of walks over plans.
 pub(crate) fn obstacle(plan: &Arc<dyn ExecutionPlan>, context: &TaskContext) -> Result<Option<String>> {
+    if plan.exists(|node| Ok(is_ordered_shuffle(node)))? {
+        return Ok(Some("an exchange keeps the order of its rows, which come from several nodes".to_owned()));
+    }
     let mut found = None;
     plan.apply(|node| {
         if !node.is_network_boundary() {
@@ -35,6 +39,14 @@ pub(crate) fn obstacle(plan: &Arc<dyn ExecutionPlan>, context: &TaskContext) -> 
         Ok(TreeNodeRecursion::Jump)
     })?;
     Ok(found)
+}
+
+/// Whether a boundary is fed by an exchange that keeps an order: it reads the rows of several tasks as they come.
+fn is_ordered_shuffle(node: &Arc<dyn ExecutionPlan>) -> bool {
+    let keeps_order = |stage: &Arc<dyn ExecutionPlan>| {
+        stage.downcast_ref::<RepartitionExec>().is_some_and(RepartitionExec::preserve_order)
+    };
+    node.is_network_boundary() && node.children().into_iter().any(keeps_order)
 }
 
 fn stage_obstacle(stage: &Arc<dyn ExecutionPlan>, context: &TaskContext) -> Result<Option<String>> {

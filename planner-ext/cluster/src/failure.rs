@@ -16,6 +16,9 @@ use terrace_error::{Error, ErrorKind};
 const BEGIN: &str = "[[terrace-error:";
 const END: &str = "]]";
 
+/// Most characters of a message that is sent: errors travel in headers.
+const MOST_CHARACTERS: usize = 2_000;
+
 /// The kinds of errors by the names with which they are sent.
 const KINDS: [(ErrorKind, &str); 14] = [
     (ErrorKind::InvalidArgument, "invalid-argument"),
@@ -50,7 +53,8 @@ pub fn to_coordinator(error: DataFusionError) -> DataFusionError {
     let error = Error::from(error);
     let kind = KINDS.iter().find(|(kind, _)| *kind == error.kind()).map_or("internal", |(_, name)| name);
     let retry_after_ms = error.retry_after().map(|delay| u64::try_from(delay.as_millis()).unwrap_or(u64::MAX));
-    let sent = SentError { kind: kind.to_owned(), message: error.message().to_owned(), retry_after_ms };
+    let message = error.message().chars().take(MOST_CHARACTERS).collect();
+    let sent = SentError { kind: kind.to_owned(), message, retry_after_ms };
     match serde_json::to_vec(&sent) {
         Ok(bytes) => DataFusionError::Execution(format!("{BEGIN}{}{END}", BASE64_STANDARD.encode(bytes))),
         Err(_) => error.into(),

@@ -25,7 +25,7 @@ static ALLOWED: [(&str, &[&str]); 23] = [
     ("sql", &["model", "error"]),
     ("scan", &["error", "tier-store", "ipc"]),
     ("views", &["error", "tier-store", "sql", "scan"]),
-    ("cluster", &["access", "error", "tier-store", "scan"]),
+    ("cluster", &["access", "error", "scan"]),
     ("planner-ext", &["access", "heap", "error", "tier-store", "sql", "scan", "views", "ipc", "cluster"]),
     ("server", &["features", "access", "tier-store", "heap", "planner-ext", "flight", "ipc"]),
     ("program", &["heap", "server"]),

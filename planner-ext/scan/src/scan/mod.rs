@@ -113,7 +113,7 @@ pub(crate) fn physical_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Syn
     rules
 }
 
-/// The last of these rules. They change nothing of what operators exchange, and connect only operators that are executed
+/// The last rules of the physical optimizer. They change nothing of what operators exchange, and connect only operators that are executed
 /// together, so a plan whose parts are executed in several places gets them for each part, where that part is executed.
 pub fn part_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
     // Levels last, when the plan has all its operators.
