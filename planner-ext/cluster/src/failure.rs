@@ -51,7 +51,7 @@ pub fn to_coordinator(error: DataFusionError) -> DataFusionError {
         return error;
     }
     let error = Error::from(error);
-    let kind = KINDS.iter().find(|(kind, _)| *kind == error.kind()).map_or("internal", |(_, name)| name);
+    let kind = KINDS.iter().find(|(kind, _)| *kind == error.kind()).map_or("internal", |(_, name)| *name);
     let retry_after_ms = error.retry_after().map(|delay| u64::try_from(delay.as_millis()).unwrap_or(u64::MAX));
     let message = error.message().chars().take(MOST_CHARACTERS).collect();
     let sent = SentError { kind: kind.to_owned(), message, retry_after_ms };

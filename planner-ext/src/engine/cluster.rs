@@ -116,6 +116,7 @@ impl Cluster {
     /// Why a query stays whole, as far as its plan tells before it is optimized; `None`: it may be executed by nodes.
     pub(super) fn reason_to_stay(&self, plan: &LogicalPlan) -> Result<Option<String>> {
         let mut rows = 0;
+        let mut tables = 0;
         let mut reason = None;
         plan.apply_with_subqueries(|node| {
             reason = match node {
@@ -125,6 +126,7 @@ impl Cluster {
                     match provider.downcast_ref::<TierTable>() {
                         Some(table) => {
                             rows += table.version().live_rows();
+                            tables += 1;
                             None
                         }
                         None => Some(format!("{} is no plain table of the store", scan.table_name)),
@@ -141,11 +143,10 @@ impl Cluster {
             };
             Ok(if reason.is_some() { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
         })?;
-        let is_small = rows < self.least_rows;
-        Ok(reason.or_else(|| {
-            is_small
-                .then(|| format!("its tables have {rows} rows, fewer than cluster.least_rows = {}", self.least_rows))
-        }))
+        let reason = reason.or_else(|| (tables == 0).then(|| "it reads no table".to_owned()));
+        let least = self.least_rows;
+        let is_small = || format!("its tables have {rows} rows, fewer than cluster.least_rows = {least}");
+        Ok(reason.or_else(|| (rows < least).then(is_small)))
     }
 
     /// Plans a query in stages.

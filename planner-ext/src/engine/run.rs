@@ -290,8 +290,11 @@ async fn plan_on_nodes(
     let runtime = statement_runtime(engine, ticket)?;
     let may_take_long = may_take_long(ticket.sql(), Some(&planned.plan));
     let interrupt = ticket.interrupt();
-    let (scans, heap, span) = (ticket.scans(), Arc::clone(ticket.memory().heap()), ticket.span());
-    let (cluster, planned) = (Arc::clone(cluster), planned.clone());
+    let scans = ticket.scans();
+    let heap = Arc::clone(ticket.memory().heap());
+    let span = ticket.span();
+    let cluster = Arc::clone(cluster);
+    let planned = planned.clone();
     let work = async move {
         let state = planned.snapshot.template();
         let optimized = planned.optimized(state)?;
