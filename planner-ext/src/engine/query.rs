@@ -17,6 +17,7 @@ use arrow::datatypes::SchemaRef;
 use datafusion::common::tree_node::TreeNode;
 use datafusion::error::DataFusionError;
 use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream};
+use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
@@ -332,7 +333,7 @@ pub(super) fn may_start_again(interrupt: &Interrupt, error: &DataFusionError) ->
 fn has_joins_or_sorts(plan: &Arc<dyn ExecutionPlan>) -> Result<bool> {
     plan.exists(|node| {
         let sorts = || node.downcast_ref::<SortExec>().is_some_and(|sort| sort.fetch().is_none());
-        Ok(node.is::<SpillingHashJoinExec>() || sorts())
+        Ok(node.is::<SpillingHashJoinExec>() || node.is::<HashJoinExec>() || sorts())
     })
     .map_err(Into::into)
 }
