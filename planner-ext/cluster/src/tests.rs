@@ -174,7 +174,7 @@ async fn any_number_of_nodes_gives_the_rows_of_one_process() {
     let context = tables.session();
     for count in 1..=4 {
         let nodes = Nodes::start(count, &Handle::current()).unwrap();
-        let mut in_stages = 0;
+        let mut reasons = Vec::new();
         for sql in QUERIES {
             let expected = whole(&context, sql).await;
             let statement = nodes.register(Arc::new(Host));
@@ -182,16 +182,15 @@ async fn any_number_of_nodes_gives_the_rows_of_one_process() {
                 Ok((plan, task)) => {
                     let found = collect(plan, task).await.unwrap_or_else(|e| panic!("{sql} on {count}: {e}"));
                     assert_eq!(sorted(&found), expected, "{sql} on {count} nodes");
-                    in_stages += 1;
                 }
-                Err(why) => assert!(count == 1 || !why.is_empty(), "{sql}"),
+                Err(why) => reasons.push((sql, why)),
             }
         }
         if count == 1 {
-            assert_eq!(in_stages, 0);
+            assert_eq!(reasons.len(), QUERIES.len());
             continue;
         }
-        assert!(in_stages >= 10, "only {in_stages} queries were executed by {count} nodes");
+        assert!(reasons.len() <= 6, "these are not executed by {count} nodes: {reasons:#?}");
         let records = nodes.records();
         let items: u64 = records.iter().map(|record| record.items).sum();
         for record in &records {

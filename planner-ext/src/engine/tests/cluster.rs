@@ -62,14 +62,16 @@ async fn rows_are_the_same_with_any_number_of_nodes() {
     assert!(whole.engine.nodes().is_empty() && placed(&whole, QUERIES[0]).await.is_empty());
     for count in [2, 3] {
         let server = with_nodes(count).await;
-        let mut in_stages = 0;
+        let mut reasons = Vec::new();
         for sql in QUERIES {
             assert_eq!(sorted_rows(&server, sql).await, sorted_rows(&whole, sql).await, "{sql} on {count} nodes");
             let text = placed(&server, sql).await;
-            in_stages += usize::from(text.contains("Stage 1"));
-            assert!(text.contains("Stage 1") || text.starts_with("executed as a whole: "), "{sql}: {text}");
+            if !text.contains("Stage 1") {
+                assert!(text.starts_with("executed as a whole: "), "{sql}: {text}");
+                reasons.push((sql, text));
+            }
         }
-        assert!(in_stages >= 10, "only {in_stages} queries were executed by nodes");
+        assert!(reasons.len() <= 4, "these are not executed by {count} nodes: {reasons:#?}");
         let records = server.engine.nodes();
         assert_eq!(records.len(), count);
         let items: u64 = records.iter().map(|record| record.items).sum();
