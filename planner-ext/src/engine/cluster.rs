@@ -297,7 +297,7 @@ impl TaskHost for Tasks {
             let rows = move |rows: SendableRecordBatchStream, _: &TaskContext| {
                 rows_of_task(rows, Arc::clone(&heap), span.clone())
             };
-            Ok(Arc::new(StreamExec::new("TaskExec", part, rows)))
+            Ok(Arc::new(StreamExec::new("TaskExec", part, rows).with_failure(to_coordinator)))
         })
     }
 }
