@@ -162,12 +162,16 @@ impl Cluster {
             Err(error) => return Ok(Placed::Whole(error.strip_backtrace())),
         };
         let state = state_with(&self.state, config)?;
-        let optimized = match has_scalar_subqueries(optimized)? {
-            true => match state.optimize(optimized) {
+        let subqueries = scalar_subqueries(optimized)?;
+        if !subqueries.iter().all(|subquery| has_one_row_at_most(subquery)) {
+            return Ok(Placed::Whole("a subquery in it may have more than one row".to_owned()));
+        }
+        let optimized = match subqueries.is_empty() {
+            true => Arc::clone(optimized),
+            false => match state.optimize(optimized) {
                 Ok(optimized) => Arc::new(optimized),
                 Err(error) => return Ok(Placed::Whole(error.strip_backtrace())),
             },
-            false => Arc::clone(optimized),
         };
         let staged = match distribute(&state, &optimized).await? {
             Distribution::Stages(staged) => staged,
@@ -197,16 +201,35 @@ fn state_with(base: &SessionState, config: SessionConfig) -> PlanResult<SessionS
     Ok(state)
 }
 
-/// Whether a plan has a subquery that is computed before the rest: its result could not be sent with the plan.
-fn has_scalar_subqueries(plan: &LogicalPlan) -> PlanResult<bool> {
-    plan.exists(|node| {
-        let mut found = false;
+/// The subqueries of a plan that are computed before the rest: their results could not be sent with the plan, so they become
+/// joins.
+fn scalar_subqueries(plan: &LogicalPlan) -> PlanResult<Vec<Arc<LogicalPlan>>> {
+    let mut found = Vec::new();
+    plan.apply_with_subqueries(|node| {
         node.apply_expressions(|expr| {
-            found |= expr.exists(|part| Ok(matches!(part, Expr::ScalarSubquery(_))))?;
-            Ok(if found { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
-        })?;
-        Ok(found)
-    })
+            expr.apply(|part| {
+                if let Expr::ScalarSubquery(subquery) = part {
+                    found.push(Arc::clone(&subquery.subquery));
+                }
+                Ok(TreeNodeRecursion::Continue)
+            })
+        })
+    })?;
+    Ok(found)
+}
+
+/// Whether a subquery certainly has one row or none. Of several, a join would return each, where there has to be an error.
+fn has_one_row_at_most(plan: &LogicalPlan) -> bool {
+    match plan {
+        LogicalPlan::Aggregate(aggregate) => aggregate.group_expr.is_empty(),
+        LogicalPlan::EmptyRelation(_) => true,
+        LogicalPlan::Limit(limit) => plan.max_rows().is_some_and(|rows| rows <= 1) || has_one_row_at_most(&limit.input),
+        LogicalPlan::Sort(sort) => sort.fetch.is_some_and(|rows| rows <= 1) || has_one_row_at_most(&sort.input),
+        LogicalPlan::Projection(projection) => has_one_row_at_most(&projection.input),
+        LogicalPlan::Filter(filter) => has_one_row_at_most(&filter.input),
+        LogicalPlan::SubqueryAlias(alias) => has_one_row_at_most(&alias.input),
+        _ => false,
+    }
 }
 
 /// A part of a plan after the rules that each part gets where it is executed.

@@ -565,7 +565,7 @@ async fn system_tables_show_what_is_there() {
     }
     let entries = server.session.entries().await.unwrap();
     assert!(entries.iter().all(|e| !e.columns.fields().is_empty()));
-    assert_eq!(entries.iter().filter(|e| e.kind == EntryKind::System && e.schema == "system").count(), 24);
+    assert_eq!(entries.iter().filter(|e| e.kind == EntryKind::System && e.schema == "system").count(), 25);
     assert!(server.rows("SHOW TABLES").await.iter().any(|r| r.contains("public|t|")));
     server.fails("DROP TABLE system.tiers", ErrorKind::PermissionDenied, "system").await;
     server.fails("INSERT INTO system.tiers SELECT * FROM system.tiers", ErrorKind::PermissionDenied, "system").await;

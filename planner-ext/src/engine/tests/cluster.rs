@@ -39,7 +39,7 @@ async fn sorted_rows(server: &Server, sql: &str) -> Vec<String> {
 }
 
 /// Queries that nodes execute parts of.
-const QUERIES: [&str; 14] = [
+const QUERIES: [&str; 15] = [
     "SELECT d, count(*), sum(amount), min(name) FROM fact GROUP BY d",
     "SELECT sum(amount * 2 + 1), avg(k), count(DISTINCT name) FROM fact WHERE name LIKE '%1%'",
     "SELECT label, count(*), sum(amount) FROM fact JOIN dim ON fact.d = dim.d WHERE label < 'label 3' GROUP BY label",
@@ -53,6 +53,7 @@ const QUERIES: [&str; 14] = [
     "SELECT count(*) FROM fact WHERE amount > (SELECT avg(amount) FROM fact WHERE d = 7)",
     "SELECT d, name, grouping(d), sum(k) FROM fact WHERE k < 3000 GROUP BY ROLLUP (d, name)",
     "SELECT array_agg(k ORDER BY k) FROM fact WHERE d = 13 GROUP BY name",
+    "SELECT count(*) FROM fact WHERE k > (SELECT k FROM fact WHERE d = 7 ORDER BY k DESC LIMIT 1)",
     "WITH top AS (SELECT d, sum(amount) AS total FROM fact GROUP BY d) SELECT max(total) FROM top WHERE total < 60000",
 ];
 
@@ -86,6 +87,7 @@ async fn statements_stay_whole_for_reasons_that_explain_tells() {
         ("SELECT count(*) FROM system.tables", "is no plain table of the store"),
         ("WITH RECURSIVE r AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM r WHERE n < 3) SELECT n FROM r", "recursive"),
         ("SELECT * FROM dim", "one stage"),
+        ("SELECT count(*) FROM fact WHERE k > (SELECT d FROM dim WHERE d = 5)", "more than one row"),
     ] {
         let text = placed(&server, sql).await;
         assert!(text.starts_with("executed as a whole: ") && text.contains(words), "{sql}: {text}");
@@ -113,6 +115,13 @@ async fn errors_of_nodes_are_those_of_the_statement() {
     server.fails(divided, ErrorKind::InvalidArgument, "zero").await;
     let cast = "SELECT d, max(CAST(name AS INT)) FROM fact WHERE name IS NOT NULL GROUP BY d";
     server.fails(cast, ErrorKind::InvalidArgument, "name").await;
+    // As a join it would return each row of the table five times.
+    let several = "SELECT count(*) FROM fact WHERE k > (SELECT d FROM dim WHERE d < 5)";
+    let whole = with_nodes(1).await;
+    let error = |found: Result<Vec<RecordBatch>>| found.err().map(|error| (error.kind(), error.message().to_owned()));
+    let expected = error(whole.batches(several).await);
+    assert!(expected.is_some(), "a subquery of several rows is an error");
+    assert_eq!(error(server.batches(several).await), expected);
     assert_eq!(server.rows("SELECT count(DISTINCT k) FROM fact").await, ["20002"], "the nodes go on");
 }
 
