@@ -8,7 +8,7 @@
 //! Expressions are encoded by the converter that the caller gives: only so a run-time filter in a scan and the join that
 //! publishes it are still one filter afterwards.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use arrow::compute::SortOptions;
 use arrow::datatypes::Schema;
@@ -28,23 +28,27 @@ use crate::counts::NodeCounts;
 use crate::statement::Statement;
 use crate::wire::{PlanKind, PlanMessage, ScanMessage, SortMessage, SourceKey};
 
-/// Encodes and decodes the plan nodes of one statement.
+/// Encodes and decodes the plan nodes of one statement, as long as it lasts.
 #[derive(Debug)]
 pub struct ScanCodec {
-    statement: Arc<Statement>,
+    statement: Weak<Statement>,
     /// Where decoded scans are counted; `None` at the coordinator.
     counts: Option<Arc<NodeCounts>>,
 }
 
 impl ScanCodec {
     /// The codec of the coordinator of a statement.
-    pub fn new(statement: Arc<Statement>) -> Self {
-        Self { statement, counts: None }
+    pub fn new(statement: &Arc<Statement>) -> Self {
+        Self { statement: Arc::downgrade(statement), counts: None }
     }
 
     /// The codec of a node, which counts the items that it is to scan.
-    pub(crate) fn for_node(statement: Arc<Statement>, counts: Arc<NodeCounts>) -> Self {
-        Self { statement, counts: Some(counts) }
+    pub(crate) fn for_node(statement: &Arc<Statement>, counts: Arc<NodeCounts>) -> Self {
+        Self { statement: Arc::downgrade(statement), counts: Some(counts) }
+    }
+
+    fn statement(&self) -> Result<Arc<Statement>> {
+        self.statement.upgrade().ok_or_else(|| exec_datafusion_err!("the statement of a plan has ended"))
     }
 
     fn encoded_scan(
@@ -74,13 +78,13 @@ impl ScanCodec {
             unreached: parts.unreached as u32,
             ..ScanMessage::default()
         };
-        self.statement.note_source(&scan.config().source).write(&mut message);
+        self.statement()?.note_source(&scan.config().source).write(&mut message);
         Ok(message)
     }
 
     fn decoded_scan(&self, message: ScanMessage, decoder: &Decoder<'_>) -> Result<TierScanExec> {
         let key = SourceKey::from_message(&message);
-        let source = self.statement.source(&key).ok_or_else(|| {
+        let source = self.statement()?.source(&key).ok_or_else(|| {
             let (table, version) = (key.table(), key.version());
             exec_datafusion_err!("this node does not have version {version} of table {table}")
         })?;

@@ -17,6 +17,7 @@
 //! - `node`: the sessions in which a node executes tasks
 //! - `nodes`: starts nodes and knows their addresses
 //! - `options`: options of a statement on their way to a node
+//! - `part`: what the tasks of a statement hold
 //! - `planning`: cuts a plan into stages, and says why one stays whole
 //! - `reach`: run-time filters that cannot come, because their producer is in another stage
 //! - `statement`: what nodes know of running statements
@@ -31,6 +32,7 @@ mod head;
 mod node;
 mod nodes;
 mod options;
+mod part;
 mod planning;
 mod reach;
 mod statement;

@@ -4,10 +4,10 @@
 //! session here has the options of the statement, its memory and functions, and the connections to the other nodes; the plan
 //! then gets the operators of the engine.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use async_trait::async_trait;
-use datafusion::common::Result;
+use datafusion::common::{Result, exec_datafusion_err};
 use datafusion::execution::session_state::SessionState;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::prelude::SessionConfig;
@@ -18,6 +18,7 @@ use datafusion_distributed::{
 
 use crate::codec::ScanCodec;
 use crate::counts::NodeCounts;
+use crate::head::below_exchange;
 use crate::options;
 use crate::statement::{Statement, Statements};
 
@@ -38,21 +39,26 @@ impl WorkerSessionBuilder for TaskSessions {
         // What the library keeps of the task is in this configuration.
         let mut config: SessionConfig = builder.config().take().unwrap_or_default();
         options::receive(&headers, &mut config)?;
-        let codec = ScanCodec::for_node(Arc::clone(&statement), Arc::clone(&self.counts));
+        let codec = ScanCodec::for_node(&statement, Arc::clone(&self.counts));
         let config = config
             .with_distributed_user_codec(codec)
             .with_distributed_channel_resolver(Arc::clone(&self.channels))
-            .with_distributed_worker_plan_rewrite_handler(TaskPlan(Arc::clone(&statement)));
+            .with_distributed_worker_plan_rewrite_handler(TaskPlan(Arc::downgrade(&statement)));
         statement.host().session_state(config)
     }
 }
 
 /// Gives the part of a plan that a task executes the operators of the engine.
-struct TaskPlan(Arc<Statement>);
+struct TaskPlan(Weak<Statement>);
 
 impl WorkerPlanRewriteHandler for TaskPlan {
     fn rewrite_worker_plan(&self, event: WorkerPlanRewriteEvent) -> Result<WorkerPlanRewriteEventResponse> {
-        let plan: Arc<dyn ExecutionPlan> = event.plan;
-        Ok(WorkerPlanRewriteEventResponse::new(self.0.host().operators(plan)?))
+        let statement = self
+            .0
+            .upgrade()
+            .ok_or_else(|| exec_datafusion_err!("the statement of a task ended before the task began"))?;
+        let plan: Arc<dyn ExecutionPlan> = statement.host().operators(event.plan)?;
+        let kept = below_exchange(plan, |part| Ok(statement.keep_part(part)))?;
+        Ok(WorkerPlanRewriteEventResponse::new(kept))
     }
 }

@@ -76,7 +76,7 @@ pub fn session_config(nodes: &Nodes, statement: &Arc<Statement>, config: Session
         .with_distributed_option_extension(library)
         .with_distributed_worker_resolver(nodes.addresses())
         .with_distributed_channel_resolver(nodes.channels())
-        .with_distributed_user_codec(ScanCodec::new(Arc::clone(statement)))
+        .with_distributed_user_codec(ScanCodec::new(statement))
         .with_distributed_desired_task_count_handler(ScanTasks { nodes: nodes.count() })
         .with_distributed_scale_up_leaf_node_handler(ScanShares)
         .with_distributed_route_tasks_handler(TaskPlaces)

@@ -1,7 +1,7 @@
 //! What nodes know of running statements.
 //!
 //! The coordinator registers a statement before it sends parts of it, and the statement is known as long as something holds
-//! its [`Statement`]: the rows that the coordinator reads, or a task. While all nodes are in one process they share what the
+//! its [`Statement`]: the rows that the coordinator reads. What tasks hold goes with it. While all nodes are in one process they share what the
 //! statement has: its memory, its table versions, the counters of its scans, and the sign to stop.
 
 use std::collections::HashMap;
@@ -16,6 +16,7 @@ use datafusion::prelude::SessionConfig;
 use parking_lot::Mutex;
 use terrace_scan::scan::ScanSource;
 
+use crate::part::Parts;
 use crate::wire::SourceKey;
 
 /// What the engine does for the tasks of one statement.
@@ -41,6 +42,7 @@ pub struct Statement {
     host: Arc<dyn TaskHost>,
     /// The table versions that its scans read.
     sources: Mutex<HashMap<SourceKey, Arc<ScanSource>>>,
+    parts: Parts,
     registry: Weak<Statements>,
 }
 
@@ -66,6 +68,11 @@ impl Statement {
         let key = SourceKey::new(source);
         self.sources.lock().entry(key.clone()).or_insert_with(|| Arc::clone(source));
         key
+    }
+
+    /// The part of a plan as a task executes it, as long as the statement lasts.
+    pub(crate) fn keep_part(&self, part: Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
+        self.parts.keep(part)
     }
 
     /// A table version that the coordinator has named.
@@ -94,7 +101,8 @@ impl Statements {
     pub(crate) fn register(self: &Arc<Self>, host: Arc<dyn TaskHost>) -> Arc<Statement> {
         let number = self.last.fetch_add(1, Ordering::Relaxed) + 1;
         let registry = Arc::downgrade(self);
-        let statement = Arc::new(Statement { number, host, sources: Mutex::default(), registry });
+        let statement =
+            Arc::new(Statement { number, host, sources: Mutex::default(), parts: Parts::default(), registry });
         self.running.lock().insert(number, Arc::downgrade(&statement));
         statement
     }

@@ -240,16 +240,18 @@ async fn nothing_is_kept_of_a_statement_that_has_ended() {
     let tables = Tables::new(4_000, 200, 0);
     let context = tables.session();
     let nodes = Nodes::start(2, &Handle::current()).unwrap();
+    let host: Arc<dyn TaskHost> = Arc::new(Host);
+    let known = Arc::downgrade(&host);
     {
-        let statement = nodes.register(Arc::new(Host));
+        let statement = nodes.register(host);
         let (plan, task) =
             staged(&nodes, &statement, &context, "SELECT d, count(*) FROM fact GROUP BY d").await.unwrap();
         assert_eq!(nodes.statements(), 1);
         collect(plan, task).await.unwrap();
     }
-    // The nodes let go of their tasks a moment later.
+    // Who executes it lets go of it a moment later.
     for _ in 0..500 {
-        if nodes.statements() == 0 {
+        if nodes.statements() == 0 && known.strong_count() == 0 {
             return;
         }
         tokio::time::sleep(std::time::Duration::from_millis(10)).await;
