@@ -2,7 +2,8 @@
 //!
 //! A statement whose plan cannot be sent stays whole, and says which operator it is about. This has to be known before
 //! anything is sent: afterwards the statement could only fail. The same holds for an operator that would arrive as another
-//! one, so each stage is read back and its operators are compared by what they show.
+//! one, so each stage is read back and its operators are compared by what they show. What they do not show, and the transport
+//! loses, is looked for by itself.
 
 use std::sync::Arc;
 
@@ -10,6 +11,7 @@ use datafusion::common::Result;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
 use datafusion::execution::TaskContext;
 use datafusion::physical_plan::repartition::RepartitionExec;
+use datafusion::physical_plan::windows::{BoundedWindowAggExec, WindowAggExec};
 use datafusion::physical_plan::{ExecutionPlan, displayable};
 use datafusion_distributed::{DistributedCodec, DistributedLeafExec, NetworkBoundaryExt};
 use datafusion_proto::bytes::{
@@ -49,8 +51,28 @@ fn is_ordered_shuffle(node: &Arc<dyn ExecutionPlan>) -> bool {
     node.is_network_boundary() && node.children().into_iter().any(keeps_order)
 }
 
+/// Whether an operator has a window of which the transport loses a part: IGNORE NULLS, the FILTER of an aggregate, or that rows are
+/// taken in reverse.
+fn has_unsent_window(node: &Arc<dyn ExecutionPlan>) -> bool {
+    let windows = match (node.downcast_ref::<BoundedWindowAggExec>(), node.downcast_ref::<WindowAggExec>()) {
+        (Some(node), _) => node.window_expr(),
+        (None, Some(node)) => node.window_expr(),
+        (None, None) => return false,
+    };
+    // No method tells these, but they are shown for debugging.
+    windows.iter().any(|window| {
+        let shown = format!("{window:?}");
+        ["ignore_nulls: true", "filter: Some(", "is_reversed: true"].iter().any(|part| shown.contains(part))
+    })
+}
+
 fn stage_obstacle(stage: &Arc<dyn ExecutionPlan>, context: &TaskContext) -> Result<Option<String>> {
     let stage = of_first_task(Arc::clone(stage))?;
+    if stage.exists(|node| Ok(has_unsent_window(node)))? {
+        return Ok(Some(
+            "a window with IGNORE NULLS, FILTER or reversed rows would change on its way to nodes".to_owned(),
+        ));
+    }
     let bytes = match encoded(&stage, context) {
         Ok(bytes) => bytes,
         Err(error) => {

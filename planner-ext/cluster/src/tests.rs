@@ -236,6 +236,23 @@ async fn a_scan_below_a_shuffle_does_without_the_filter_of_its_join() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn windows_that_would_lose_something_stay_whole() {
+    let tables = Tables::new(4_000, 200, 0);
+    let context = tables.session();
+    let nodes = Nodes::start(2, &Handle::current()).unwrap();
+    for window in [
+        "sum(k) FILTER (WHERE k % 3 = 0) OVER (PARTITION BY d ORDER BY k)",
+        "sum(k) FILTER (WHERE k % 3 = 0) OVER (PARTITION BY d)",
+        "first_value(s) IGNORE NULLS OVER (PARTITION BY d ORDER BY k)",
+        "lag(s) IGNORE NULLS OVER (PARTITION BY d ORDER BY k)",
+    ] {
+        let statement = nodes.register(Arc::new(Host));
+        let why = staged(&nodes, &statement, &context, &format!("SELECT k, {window} FROM fact")).await.err();
+        assert!(why.as_ref().is_some_and(|why| why.contains("a window with")), "{window}: {why:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_is_kept_of_a_statement_that_has_ended() {
     let tables = Tables::new(4_000, 200, 0);
     let context = tables.session();
