@@ -16,8 +16,8 @@ use terrace_error::{Error, ErrorKind};
 const BEGIN: &str = "[[terrace-error:";
 const END: &str = "]]";
 
-/// Most characters of a message that is sent: errors travel in headers.
-const MOST_CHARACTERS: usize = 2_000;
+/// Most bytes of a message that is sent: errors travel in headers, of which a connection takes 16 KiB.
+const MOST_BYTES: usize = 2_000;
 
 /// The kinds of errors by the names with which they are sent.
 const KINDS: [(ErrorKind, &str); 14] = [
@@ -53,12 +53,27 @@ pub fn to_coordinator(error: DataFusionError) -> DataFusionError {
     let error = Error::from(error);
     let kind = KINDS.iter().find(|(kind, _)| *kind == error.kind()).map_or("internal", |(_, name)| *name);
     let retry_after_ms = error.retry_after().map(|delay| u64::try_from(delay.as_millis()).unwrap_or(u64::MAX));
-    let message = error.message().chars().take(MOST_CHARACTERS).collect();
+    let message = beginning(error.message());
     let sent = SentError { kind: kind.to_owned(), message, retry_after_ms };
     match serde_json::to_vec(&sent) {
         Ok(bytes) => DataFusionError::Execution(format!("{BEGIN}{}{END}", BASE64_STANDARD.encode(bytes))),
         Err(_) => error.into(),
     }
+}
+
+/// The beginning of a message, of at most [`MOST_BYTES`] as it is sent.
+fn beginning(message: &str) -> String {
+    let mut bytes = 0;
+    let fits = |character: &char| {
+        bytes += match character {
+            // As JSON writes them.
+            '"' | '\\' => 2,
+            control if control.is_ascii_control() => 6,
+            other => other.len_utf8(),
+        };
+        bytes <= MOST_BYTES
+    };
+    message.chars().take_while(fits).collect()
 }
 
 /// The error that came from `node` as the node meant it; for one of the transport, one that names the node.
@@ -110,6 +125,18 @@ mod tests {
             let found = Error::from(from_node(transported(sent.into()), "2"));
             assert_eq!((found.kind(), found.message()), (kind, message.as_str()));
             assert_eq!(found.retry_after(), Some(Duration::from_millis(1500)));
+        }
+    }
+
+    #[test]
+    fn a_long_message_arrives_in_part() {
+        for character in ["x", "\u{4e2d}", "\u{1}", "\""] {
+            let sent = to_coordinator(Error::new(ErrorKind::NotFound, character.repeat(100_000)).into());
+            // In base64 once more.
+            assert!(sent.to_string().len() < 3_500, "{}", sent.to_string().len());
+            let found = Error::from(from_node(DataFusionError::External(sent.to_string().into()), "1"));
+            assert_eq!(found.kind(), ErrorKind::NotFound);
+            assert!(found.message().starts_with(&character.repeat(300)), "{}", found.message());
         }
     }
 

@@ -29,6 +29,9 @@ use crate::statement::{Statement, Statements, TaskHost};
 
 /// Streams of one connection: a task may read every partition of every other task.
 const MOST_STREAMS: u32 = 1 << 20;
+/// Streams that were reset before a node has seen them, and those that it reset itself, with which a connection goes on: many may
+/// come at once when a statement is cancelled while others keep the threads of the node.
+const MOST_RESET_STREAMS: usize = MOST_STREAMS as usize;
 /// How often a node asks whether the other side of a connection is there.
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(10);
 /// Longest time for its answer.
@@ -71,7 +74,8 @@ impl Nodes {
         // Listeners and connections belong to the runtime that is entered.
         let _entered = runtime.enter();
         let secret = random_secret();
-        let header = HeaderValue::try_from(secret.as_str()).map_err(|error| failed(&error))?;
+        let mut header = HeaderValue::try_from(secret.as_str()).map_err(|error| failed(&error))?;
+        header.set_sensitive(true);
         let listeners = (0..count).map(|_| listen()).collect::<Result<Vec<_>>>()?;
         let urls = listeners.iter().map(address).collect::<Result<Vec<_>>>()?;
         let channels: Arc<dyn ChannelResolver + Send + Sync> = Arc::new(Channels::new(&urls, &header)?);
@@ -90,6 +94,8 @@ impl Nodes {
             let check = move |request: Request<()>| checked(request, &secret);
             let server = Server::builder()
                 .max_concurrent_streams(MOST_STREAMS)
+                .http2_max_pending_accept_reset_streams(Some(MOST_RESET_STREAMS))
+                .http2_max_local_error_reset_streams(Some(MOST_RESET_STREAMS))
                 .http2_keepalive_interval(Some(KEEP_ALIVE_INTERVAL))
                 .http2_keepalive_timeout(Some(KEEP_ALIVE_TIMEOUT))
                 .add_service(InterceptedService::new(worker.into_worker_server(), check))

@@ -19,6 +19,9 @@ const STATEMENT: &str = "x-terrace-statement";
 /// The header with its options.
 const OPTIONS: &str = "x-terrace-options";
 
+/// Most bytes of it: a node takes 16 KiB of headers with a call.
+const MOST_BYTES: usize = 8 << 10;
+
 /// Set first: setting it sets others.
 const FIRST: &str = "datafusion.optimizer.enable_dynamic_filter_pushdown";
 
@@ -28,7 +31,7 @@ type Values = BTreeMap<String, String>;
 /// Headers with the number of a statement and its options.
 ///
 /// # Errors
-/// When an option would arrive with another value.
+/// When an option would arrive with another value, or they are too long.
 pub(crate) fn headers(statement: u64, options: &ConfigOptions) -> Result<HeaderMap> {
     let defaults = values(&default_options());
     let wanted = values(options);
@@ -45,7 +48,11 @@ pub(crate) fn headers(statement: u64, options: &ConfigOptions) -> Result<HeaderM
     }
     let json = serde_json::to_vec(&changed)
         .map_err(|error| plan_datafusion_err!("the options of the statement cannot be written: {error}"))?;
-    let text = HeaderValue::try_from(BASE64_STANDARD.encode(json))
+    let text = BASE64_STANDARD.encode(json);
+    if text.len() > MOST_BYTES {
+        return plan_err!("the options of the statement are too long to be sent to a node");
+    }
+    let text = HeaderValue::try_from(text)
         .map_err(|error| plan_datafusion_err!("the options of the statement are no header: {error}"))?;
     let mut headers = HeaderMap::new();
     headers.insert(STATEMENT, HeaderValue::from(statement));
@@ -122,6 +129,8 @@ mod tests {
         receive(&headers, &mut received).unwrap();
         assert_eq!(values(received.options()), values(config.options()));
         assert!(receive(&HeaderMap::new(), &mut received).is_err());
+        config.options_mut().set("datafusion.format.null", &"x".repeat(MOST_BYTES)).unwrap();
+        assert!(super::headers(17, config.options()).is_err_and(|error| error.to_string().contains("too long")));
         assert!(statement(&HeaderMap::new()).is_err());
     }
 }
