@@ -171,6 +171,8 @@ fn engine_options(config: &Config, plan: &MemoryPlan, threads: usize, runtimes: 
             retire_after: config.hot_views.retire_after,
         },
         hot_view_bytes_per_s: config.compaction.rate_limit.resolve(1 << 30),
+        nodes: config.cluster.nodes,
+        nodes_least_rows: config.cluster.least_rows,
         files: file_access(config),
         owner: config.user.clone().zip(config.password.clone()).map(|(name, password)| Owner { name, password }),
         ..EngineOptions::new(config.data_dir.join("spill"), runtimes.execution.handle().clone())

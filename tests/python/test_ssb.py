@@ -28,6 +28,11 @@ def server(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def expected(server):
+    return duckdb_answers(server)
+
+
+def duckdb_answers(server):
+    """DuckDB's answers over the server's tables."""
     oracle = duckdb.connect()
     for name, count in ROWS.items():
         table = server.query(f"select * from {name}")

@@ -28,6 +28,11 @@ def server(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def expected(server):
+    return answers(server)
+
+
+def answers(server):
+    """DuckDB's answers over the server's tables."""
     oracle = duckdb.connect()
     for name in TABLES:
         table = server.query(f"select * from {name}")

@@ -41,3 +41,4 @@ mod subqueries;
 
 pub use compact::compact;
 pub use provider::TierTable;
+pub use subqueries::null_if_empty_function;

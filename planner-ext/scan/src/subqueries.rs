@@ -24,6 +24,11 @@ use datafusion::optimizer::AnalyzerRule;
 
 static NULL_IF_EMPTY: LazyLock<Arc<ScalarUDF>> = LazyLock::new(|| Arc::new(ScalarUDF::from(NullIfEmpty::new())));
 
+/// The function, for sessions that read plans in which it is called by its name. Statements cannot name it otherwise.
+pub fn null_if_empty_function() -> Arc<ScalarUDF> {
+    Arc::clone(&NULL_IF_EMPTY)
+}
+
 /// Analyzer rule that makes scalar subqueries nullable where they may be empty.
 #[derive(Debug)]
 pub(crate) struct EmptySubqueries;

@@ -66,6 +66,7 @@ impl Engine {
         let registry = Arc::clone(&self.registry);
         let groups = Arc::clone(&self.groups);
         let admission = Arc::clone(&self.admission);
+        let cluster = self.cluster.clone();
         let live = Live {
             store: Arc::clone(&self.store),
             users: Arc::clone(&self.users),
@@ -74,6 +75,7 @@ impl Engine {
             query_log: self.query_log().cloned(),
             statements: Arc::new(move || registry.statements()),
             workload_groups: Arc::new(move || admission.group_records(&groups)),
+            nodes: Arc::new(move || cluster.as_ref().map(|cluster| cluster.records()).unwrap_or_default()),
             hot_views: self.hot_views.clone(),
         };
         let schema_version = self.store.schema_version();

@@ -1,5 +1,5 @@
-//! Rows that EXPLAIN and EXPLAIN ANALYZE have at their end: the memory that a query is expected to need, and what it has
-//! spilled.
+//! Rows that EXPLAIN and EXPLAIN ANALYZE have at their end: the memory that a query is expected to need, what it has
+//! spilled, and which parts of it nodes execute.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,6 +20,7 @@ use crate::error::Result;
 /// Values of the column `plan_type`.
 const DEMAND: &str = "memory_demand";
 const SPILLED: &str = "spilled_rows";
+const NODES: &str = "nodes";
 
 /// The query that an EXPLAIN explains in one of the formats that are read by people.
 pub(super) fn explained_query(plan: &LogicalPlan) -> Option<&Arc<LogicalPlan>> {
@@ -71,6 +72,16 @@ pub(super) fn with_demand(
         rows.chain(futures::stream::once(std::future::ready(demand))).chain(spilled).boxed()
     };
     Arc::new(StreamExec::new("MemoryDemandExec", plan, add_row))
+}
+
+/// Adds a row to the plan of an EXPLAIN: how nodes execute the query, or why none do.
+pub(super) fn with_nodes(plan: Arc<dyn ExecutionPlan>, text: String) -> Arc<dyn ExecutionPlan> {
+    let schema = plan.schema();
+    let add_row = move |rows: datafusion::execution::SendableRecordBatchStream, _: &_| {
+        let nodes = row(&schema, NODES, &text).map_err(Into::into);
+        rows.chain(futures::stream::once(std::future::ready(nodes))).boxed()
+    };
+    Arc::new(StreamExec::new("ExplainedNodesExec", plan, add_row))
 }
 
 fn spilled_text(spill: &StatementSpill) -> String {

@@ -41,11 +41,14 @@
 //! - [`query`]: plans, admits and executes queries; sends rows to the caller through a bounded channel
 //! - [`run`]: plans and executes statements: slots, plans of operators, updates
 //! - [`planning`]: limits of planning, and threads for it
+//! - [`operators`]: operators of this server in place of DataFusion's
+//! - [`cluster`]: queries of which several nodes execute parts
 //! - [`workload`]: workload groups of sessions
 //! - [`workload_commands`]: statements on workload groups
 //! - [`admission`]: limits the statements that execute and wait
 //! - [`explain`]: expected memory in EXPLAIN
 //! - [`registry`]: records of running and ended statements
+//! - [`held_memory`]: what the server asks of statements when memory is short
 //! - [`interrupt`]: stops statements, also within long joins
 //! - [`memory`]: query memory
 //! - [`even_sorts`]: splits batches evenly below sorts
@@ -91,6 +94,7 @@ mod base_config;
 mod cancel;
 mod catalog;
 mod change;
+mod cluster;
 mod column_rights;
 mod computed_rows;
 mod copy;
@@ -103,11 +107,13 @@ mod explain;
 mod files;
 mod functions;
 mod grants;
+mod held_memory;
 mod information;
 mod ingest;
 mod insert;
 mod interrupt;
 mod memory;
+mod operators;
 mod optimize;
 mod parameters;
 mod parquet_files;
@@ -181,6 +187,7 @@ pub use registry::{
 pub use rule::RuleOrder;
 pub use session::{OptionKind, Session};
 pub use statement::{Prepared, RunningQuery, SessionPart, Texts};
+pub use terrace_cluster::NodeRecord;
 pub use terrace_scan::hot_views::{MiningCounters, MiningMode, MiningOptions, RunCounters, ViewTally};
 pub use terrace_sql::rule::{RowsOrder, ScopeOrder};
 pub use terrace_sql::{CATALOG, DEFAULT_SCHEMA, INFORMATION_SCHEMA, SYSTEM_SCHEMA, StatementKind};
@@ -194,6 +201,7 @@ pub use workload::{DEFAULT_GROUP, WorkloadGroup, WorkloadGroupRecord};
 use crate::error::{Error, ErrorKind, Result};
 use admission::{Admission, AdmissionOptions};
 use arrow_files::ArrowFiles;
+use cluster::Cluster;
 use files::{CheckedFiles, REPLACING};
 use memory::MessageMemory;
 use parquet_files::ValidatedFiles;
@@ -260,6 +268,10 @@ pub struct EngineOptions {
     pub hot_view_bytes_per_s: u64,
     /// Options of view mining.
     pub mining: MiningOptions,
+    /// Nodes of this process that execute parts of queries; fewer than two: none.
+    pub nodes: usize,
+    /// Queries whose tables have fewer rows in all stay whole.
+    pub nodes_least_rows: u64,
     /// Files that statements may name; the store's own folder is protected besides.
     pub files: FileAccess,
     /// The user of the configuration.
@@ -300,6 +312,8 @@ impl EngineOptions {
             query_log: None,
             hot_view_bytes_per_s: 0,
             mining: MiningOptions::default(),
+            nodes: 1,
+            nodes_least_rows: 1_000_000,
             files: FileAccess::unrestricted(Vec::new()),
             owner: None,
             audit: Arc::default(),
@@ -376,6 +390,8 @@ pub struct Engine {
     /// Views, external tables and schemas as last read from the store.
     objects: Mutex<Option<Arc<catalog::Objects>>>,
     hot_views: views::EngineViews,
+    /// `None` without nodes.
+    cluster: Option<Arc<Cluster>>,
     clock: Arc<dyn Clock>,
 }
 
@@ -439,6 +455,7 @@ impl Engine {
             planner: Arc::new(planner),
             plans: PlanCache::default(),
             hot_views: views::EngineViews::new(&store, &base_state, &options)?,
+            cluster: Cluster::start(options.nodes, options.nodes_least_rows, &options.cpu, &base_state)?.map(Arc::new),
             base_state,
             files,
             runtime,
@@ -584,43 +601,6 @@ impl Engine {
     /// Running statements, then ended ones, newest first.
     pub fn statements(&self) -> Vec<StatementRecord> {
         self.registry.statements()
-    }
-
-    /// Looks at what statements hold far beyond what their operators reserve: query memory counts what they have held for a
-    /// quarter of a second.
-    pub fn count_unreserved(&self) {
-        self.registry.count_unreserved();
-    }
-
-    /// Memory that the running statements hold: of each, what it reserves or what it allocates, whichever is more.
-    pub fn held_bytes(&self) -> u64 {
-        self.registry.held_bytes()
-    }
-
-    /// Statements that were told to stop and have not ended.
-    pub fn stopping(&self) -> usize {
-        self.registry.stopping()
-    }
-
-    /// What the statement that holds the most memory holds.
-    pub fn largest_bytes(&self) -> u64 {
-        self.registry.largest_bytes()
-    }
-
-    /// Stops statements, the largest first, until enough memory is about to be free. Each ends with the error that `reason`
-    /// makes of its record. Returns the records.
-    pub fn stop_largest(&self, order: StopOrder, reason: impl Fn(&StatementRecord) -> Error) -> Vec<StatementRecord> {
-        self.registry.stop_largest(order, reason)
-    }
-
-    /// Makes statements wait before they read further rows, or lets them go on.
-    pub fn set_paused(&self, is_paused: bool) {
-        self.registry.set_paused(is_paused);
-    }
-
-    /// While memory is short, a statement begins only if it is a point statement or no other one executes.
-    pub fn set_memory_short(&self, is_short: bool) {
-        self.admission.set_memory_short(is_short);
     }
 
     /// Refuses new statements, waits up to `grace` for running ones, cancels those left and waits for their end.

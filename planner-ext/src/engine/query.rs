@@ -17,6 +17,7 @@ use arrow::datatypes::SchemaRef;
 use datafusion::common::tree_node::TreeNode;
 use datafusion::error::DataFusionError;
 use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream};
+use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
@@ -29,6 +30,7 @@ use tokio_util::sync::DropGuard;
 
 use super::Engine;
 use super::admission::{Demand, ExecutionSlot};
+use super::cluster::runs_on_nodes;
 use super::execute::Outline;
 use super::interrupt::Interrupt;
 use super::memory::credited;
@@ -192,7 +194,10 @@ async fn admit(
         Outline::Count => return Err(Error::new(ErrorKind::Internal, "a query has no plan")),
     };
     let executable = plan_physical(engine, ticket, &planned, PlanMemory::Full).await?;
-    let demand = Arc::new(Demand::from_plan(&executable.plan, ticket.memory().limit_bytes() as u64)?);
+    let demand = Demand::from_plan(&executable.plan, ticket.memory().limit_bytes() as u64)?;
+    // Other runtimes execute its parts.
+    let demand = if runs_on_nodes(&executable.plan) { demand.without_point_slot() } else { demand };
+    let demand = Arc::new(demand);
     let slot = acquire_slot(engine, ticket, Arc::clone(&demand)).await?;
     let engine = Arc::clone(engine);
     Ok(Some((Admitted { engine, planned, demand, slot, _running: running }, executable)))
@@ -328,7 +333,7 @@ pub(super) fn may_start_again(interrupt: &Interrupt, error: &DataFusionError) ->
 fn has_joins_or_sorts(plan: &Arc<dyn ExecutionPlan>) -> Result<bool> {
     plan.exists(|node| {
         let sorts = || node.downcast_ref::<SortExec>().is_some_and(|sort| sort.fetch().is_none());
-        Ok(node.is::<SpillingHashJoinExec>() || sorts())
+        Ok(node.is::<SpillingHashJoinExec>() || node.is::<HashJoinExec>() || sorts())
     })
     .map_err(Into::into)
 }

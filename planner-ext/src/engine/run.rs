@@ -4,36 +4,32 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
-use arrow::datatypes::{Field, Schema};
 use datafusion::datasource::source_as_provider;
 use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::execution::session_state::SessionState;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::logical_expr::expr_rewriter::unnormalize_cols;
-use datafusion::physical_expr::PhysicalExpr;
-use datafusion::physical_expr::expressions::{self, Column as PhysicalColumn};
-use datafusion::physical_plan::projection::{ProjectionExec, ProjectionExpr};
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
+use terrace_cluster::NodeRecord;
 use terrace_scan::TierTable;
 use terrace_scan::scan::{EmittedTexts, TierScanExec};
-use terrace_scan::spilling_join::with_spilling_joins;
 use terrace_sql::StatementKind;
 use terrace_sql::command::Action;
 use terrace_tier_store::table::TableOptions;
 
 use super::admission::{Applicant, Demand, ExecutionSlot};
-use super::even_sorts::with_even_sorts;
+use super::cluster::{Cluster, NodeQuery, Placed};
 use super::execute::{Execute, Execution};
-use super::explain::{explained_query, with_demand, without_statistics};
-use super::interrupt::{Interrupt, interruptible};
+use super::explain::{explained_query, with_demand, with_nodes, without_statistics};
+use super::interrupt::Interrupt;
+use super::operators::{with_announced_types, with_own_operators};
 use super::planning::may_take_long;
 use super::registry::{Phase, StatementState, Ticket};
-use super::small_batches::{rows_of_large_values, with_small_batches};
+use super::small_batches::rows_of_large_values;
 use super::statement::{Planned, Prepared, Texts};
 use super::tasks::{AbortOnDrop, join_error};
 use super::transaction::Running;
-use super::windows::{with_copied_texts, with_partitioned_windows};
 use super::{Engine, rights};
 use crate::error::Result;
 
@@ -133,6 +129,14 @@ pub(super) async fn plan_physical(
     memory: PlanMemory,
 ) -> Result<Executable> {
     rights::begin_reading(engine, ticket, &planned.snapshot)?;
+    let mut nodes = None;
+    if let Some(cluster) = &engine.cluster {
+        match plan_on_nodes(engine, cluster, ticket, planned, memory).await? {
+            Placed::OnNodes { plan, context } => return Ok(Executable { plan, context }),
+            Placed::Whole(reason) => tracing::debug!(reason, "a statement is executed as a whole"),
+        }
+        nodes = explained_nodes(engine, cluster, ticket, planned).await?;
+    }
     let mut planned = planned.clone();
     let limit_bytes = ticket.memory().limit_bytes();
     let quiet = without_statistics(&planned.plan).filter(|_| !planned.snapshot.shows_figures());
@@ -162,6 +166,10 @@ pub(super) async fn plan_physical(
         };
         let plan = match demand {
             Some(demand) => with_demand(plan, &demand, limit_bytes, spill),
+            None => plan,
+        };
+        let plan = match nodes {
+            Some(text) => with_nodes(plan, text),
             None => plan,
         };
         Ok(Operators { plan, rows })
@@ -211,9 +219,7 @@ async fn physical_plan(state: &SessionState, interrupt: &Interrupt, planned: &Pl
     };
     let rows = rows_of_large_values(&plan)?;
     let plan = with_announced_types(plan, planned.plan.schema().as_arrow())?;
-    let plan = with_copied_texts(with_partitioned_windows(with_even_sorts(plan)?)?, &planned.plan)?;
-    let plan = with_small_batches(plan, interrupt)?;
-    let plan = with_texts(with_spilling_joins(interruptible(plan, interrupt)?)?, planned.texts)?;
+    let plan = with_texts(with_own_operators(plan, &planned.plan, interrupt)?, planned.texts)?;
     Ok(Operators { plan, rows })
 }
 
@@ -240,27 +246,91 @@ fn with_texts(plan: Arc<dyn ExecutionPlan>, texts: Texts) -> Result<Arc<dyn Exec
     }
 }
 
-/// Casts numeric columns of a plan to the announced types where the optimizer has changed them (`decimal * 0` becomes a 0
-/// of another precision). A number that does not fit is an error.
-fn with_announced_types(plan: Arc<dyn ExecutionPlan>, announced: &Schema) -> Result<Arc<dyn ExecutionPlan>> {
-    let found = plan.schema();
-    let differs = |have: &Field, want: &Field| {
-        have.data_type() != want.data_type() && have.data_type().is_numeric() && want.data_type().is_numeric()
-    };
-    let pairs = || found.fields().iter().zip(announced.fields());
-    if found.fields().len() != announced.fields().len() || !pairs().any(|(have, want)| differs(have, want)) {
-        return Ok(plan);
+impl Engine {
+    /// The nodes of this process that execute parts of queries; none if there are not several.
+    pub fn nodes(&self) -> Vec<NodeRecord> {
+        self.cluster.as_ref().map(|cluster| cluster.records()).unwrap_or_default()
     }
-    let columns = pairs().enumerate().map(|(index, (have, want))| {
-        let column: Arc<dyn PhysicalExpr> = Arc::new(PhysicalColumn::new(have.name(), index));
-        let expr = match differs(have, want) {
-            true => expressions::cast(column, &found, want.data_type().clone())?,
-            false => column,
-        };
-        Ok(ProjectionExpr { expr, alias: have.name().clone() })
-    });
-    let columns = columns.collect::<Result<Vec<_>>>()?;
-    Ok(Arc::new(ProjectionExec::try_new(columns, plan)?))
+
+    /// Statements of which nodes execute parts now.
+    pub fn statements_on_nodes(&self) -> usize {
+        self.cluster.as_ref().map_or(0, |cluster| cluster.statements())
+    }
+}
+
+/// The memory and the spill files of a statement, with the caches of the engine.
+fn statement_runtime(engine: &Engine, ticket: &Ticket) -> Result<Arc<RuntimeEnv>> {
+    Ok(Arc::new(RuntimeEnv {
+        memory_pool: ticket.memory().pool(),
+        disk_manager: Arc::new(ticket.spill().disk_manager().build()?),
+        ..RuntimeEnv::clone(&engine.runtime)
+    }))
+}
+
+/// Plans a query for nodes, if they are to execute parts of it.
+async fn plan_on_nodes(
+    engine: &Engine,
+    cluster: &Arc<Cluster>,
+    ticket: &Ticket,
+    planned: &Planned,
+    memory: PlanMemory,
+) -> Result<Placed> {
+    let whole = |reason: &str| Ok(Placed::Whole(reason.to_owned()));
+    let snapshot = &planned.snapshot;
+    if memory != PlanMemory::Full {
+        return whole("memory has run out, or its rows are loaded into a table");
+    }
+    if planned.target.is_some() {
+        return whole("it changes rows");
+    }
+    if snapshot.in_transaction() {
+        return whole("it is in a transaction");
+    }
+    if snapshot.hides_rows() {
+        return whole("policies hide rows of its tables");
+    }
+    if let Some(reason) = cluster.reason_to_stay(&planned.plan)? {
+        return whole(&reason);
+    }
+    let runtime = statement_runtime(engine, ticket)?;
+    let may_take_long = may_take_long(ticket.sql(), Some(&planned.plan));
+    let interrupt = ticket.interrupt();
+    let scans = ticket.scans();
+    let heap = Arc::clone(ticket.memory().heap());
+    let span = ticket.span();
+    let cluster = Arc::clone(cluster);
+    let planned = planned.clone();
+    let work = async move {
+        let state = planned.snapshot.template();
+        let optimized = planned.optimized(state)?;
+        let config = state.config().clone();
+        let plan = planned.plan.clone();
+        let query = NodeQuery { plan, optimized, config, runtime, scans, interrupt, heap, span };
+        cluster.plan(query).await
+    };
+    engine.planner.plan(may_take_long, &ticket.interrupt(), work).await
+}
+
+/// How nodes would execute the query that an EXPLAIN explains, or why it stays whole; `None` for other statements.
+async fn explained_nodes(
+    engine: &Engine,
+    cluster: &Arc<Cluster>,
+    ticket: &Ticket,
+    planned: &Planned,
+) -> Result<Option<String>> {
+    if !planned.snapshot.shows_figures() || planned.target.is_some() {
+        return Ok(None);
+    }
+    if matches!(planned.plan, LogicalPlan::Analyze(_)) {
+        return Ok(Some("executed as a whole: EXPLAIN ANALYZE measures the operators of one process".to_owned()));
+    }
+    let Some(query) = explained_query(&planned.plan) else { return Ok(None) };
+    let query = Planned::new(Arc::clone(&planned.snapshot), query.as_ref().clone(), None);
+    let text = match plan_on_nodes(engine, cluster, ticket, &query, PlanMemory::Full).await? {
+        Placed::OnNodes { plan, .. } => terrace_cluster::shown(&plan),
+        Placed::Whole(reason) => format!("executed as a whole: {reason}"),
+    };
+    Ok(Some(text))
 }
 
 /// Builds the context of one execution, with its own memory pool, spill files and scan records; caches are shared.
@@ -271,11 +341,7 @@ fn task_context(
     planned: &Planned,
     own_state: Option<&SessionState>,
 ) -> Result<TaskContext> {
-    let runtime = Arc::new(RuntimeEnv {
-        memory_pool: ticket.memory().pool(),
-        disk_manager: Arc::new(ticket.spill().disk_manager().build()?),
-        ..RuntimeEnv::clone(&engine.runtime)
-    });
+    let runtime = statement_runtime(engine, ticket)?;
     let state = own_state.unwrap_or_else(|| planned.snapshot.template());
     let config = state.config().clone().with_extension(ticket.scans());
     if own_state.is_some() {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use arrow::array::RecordBatch;
 use datafusion::common::internal_err;
 use datafusion::common::tree_node::TreeNodeRecursion;
-use datafusion::error::Result;
+use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceChildrenOptions};
@@ -17,6 +17,7 @@ use futures::stream::BoxStream;
 
 type Batches = BoxStream<'static, Result<RecordBatch>>;
 type Function = dyn Fn(SendableRecordBatchStream, &TaskContext) -> Batches + Send + Sync;
+type Failure = fn(DataFusionError) -> DataFusionError;
 
 /// Passes the batches of its input through a function that keeps rows, their values and their order.
 pub(super) struct StreamExec {
@@ -25,6 +26,8 @@ pub(super) struct StreamExec {
     /// `None` for those of the input.
     properties: Option<Arc<PlanProperties>>,
     function: Arc<Function>,
+    /// What becomes of an error of the input before it has a stream; `None` for nothing.
+    failure: Option<Failure>,
 }
 
 impl StreamExec {
@@ -33,12 +36,17 @@ impl StreamExec {
         input: Arc<dyn ExecutionPlan>,
         function: impl Fn(SendableRecordBatchStream, &TaskContext) -> Batches + Send + Sync + 'static,
     ) -> Self {
-        Self { name, input, properties: None, function: Arc::new(function) }
+        Self { name, input, properties: None, function: Arc::new(function), failure: None }
     }
 
     /// For a function that returns the values in columns of other types: those that `properties` announce.
     pub(super) fn with_properties(self, properties: Arc<PlanProperties>) -> Self {
         Self { properties: Some(properties), ..self }
+    }
+
+    /// Changes an error that the input has before it has a stream.
+    pub(super) fn with_failure(self, failure: Failure) -> Self {
+        Self { failure: Some(failure), ..self }
     }
 }
 
@@ -93,7 +101,7 @@ impl ExecutionPlan for StreamExec {
         let [input] = <[_; 1]>::try_from(children)
             .or_else(|children| internal_err!("{} with {} children", self.name, children.len()))?;
         let (properties, function) = (self.properties.clone(), Arc::clone(&self.function));
-        Ok(Arc::new(Self { name: self.name, input, properties, function }))
+        Ok(Arc::new(Self { name: self.name, input, properties, function, failure: self.failure }))
     }
 
     fn with_new_children(self: Arc<Self>, children: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
@@ -101,7 +109,11 @@ impl ExecutionPlan for StreamExec {
     }
 
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
-        let input = self.input.execute(partition, Arc::clone(&context))?;
+        let input = self.input.execute(partition, Arc::clone(&context));
+        let input = input.map_err(|error| match self.failure {
+            Some(failure) => failure(error),
+            None => error,
+        })?;
         let batches = (self.function)(input, &context);
         Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), batches)))
     }

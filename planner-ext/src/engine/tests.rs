@@ -5,6 +5,7 @@
 //! - [`transactions`]: which transaction a statement belongs to
 //! - [`limits`]: statements that are cancelled, refused or ended by a limit
 //! - [`collecting`]: operators that hold all rows
+//! - [`cluster`]: queries of which several nodes execute parts
 //! - [`workload`]: workload groups, point statements, and limits of planning
 //! - [`keys`]: enforced primary keys
 //! - [`ddl`]: ALTER TABLE, defaults, comments, SHOW and `information_schema`
@@ -59,6 +60,7 @@ use super::*;
 
 mod arrow_files;
 mod audit;
+mod cluster;
 mod collecting;
 mod columns;
 #[cfg(feature = "hot-views")]
@@ -563,7 +565,7 @@ async fn system_tables_show_what_is_there() {
     }
     let entries = server.session.entries().await.unwrap();
     assert!(entries.iter().all(|e| !e.columns.fields().is_empty()));
-    assert_eq!(entries.iter().filter(|e| e.kind == EntryKind::System && e.schema == "system").count(), 24);
+    assert_eq!(entries.iter().filter(|e| e.kind == EntryKind::System && e.schema == "system").count(), 25);
     assert!(server.rows("SHOW TABLES").await.iter().any(|r| r.contains("public|t|")));
     server.fails("DROP TABLE system.tiers", ErrorKind::PermissionDenied, "system").await;
     server.fails("INSERT INTO system.tiers SELECT * FROM system.tiers", ErrorKind::PermissionDenied, "system").await;

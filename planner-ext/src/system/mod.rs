@@ -18,6 +18,7 @@
 //! - `io`: `system.io`
 //! - `io_rules`: `system.io_rules`
 //! - `moves`: `system.moves`
+//! - `nodes`: `system.nodes`
 //! - `placement_rules`: `system.placement_rules`
 //! - `queries`: `system.queries`
 //! - `query_log`: `system.query_log`
@@ -44,6 +45,7 @@ pub(crate) mod hot_views;
 mod io;
 mod io_rules;
 pub(crate) mod moves;
+mod nodes;
 mod placement_rules;
 mod queries;
 mod query_log;
@@ -78,7 +80,7 @@ pub(crate) use self::column_list::ColumnList;
 #[cfg(feature = "hot-views")]
 pub(crate) use self::column_list::{counts, flags, in_batches, optional_counts, optional_texts, reals, texts, times};
 use crate::engine::views::{self, EngineViews};
-use crate::engine::{QueryLog, StatementRecord, WorkloadGroupRecord};
+use crate::engine::{NodeRecord, QueryLog, StatementRecord, WorkloadGroupRecord};
 use crate::error::Result;
 
 /// The sources of the tables' rows.
@@ -93,6 +95,7 @@ pub(crate) struct Live {
     pub(crate) query_log: Option<Arc<QueryLog>>,
     pub(crate) statements: Arc<dyn Fn() -> Vec<StatementRecord> + Send + Sync>,
     pub(crate) workload_groups: Arc<dyn Fn() -> Vec<WorkloadGroupRecord> + Send + Sync>,
+    pub(crate) nodes: Arc<dyn Fn() -> Vec<NodeRecord> + Send + Sync>,
     pub(crate) hot_views: EngineViews,
 }
 
@@ -162,7 +165,7 @@ enum Readers {
 /// Name, schema, readers and rows of a table.
 type TableEntry = (&'static str, fn() -> SchemaRef, Readers, Rows);
 
-const TABLES: [TableEntry; 24] = [
+const TABLES: [TableEntry; 25] = [
     ("audit", || audit::columns().schema(), Readers::All, audit::rows),
     ("calibration", || calibration::columns().schema(), Readers::Monitors, calibration::rows),
     ("chunks", || chunks::columns().schema(), Readers::All, chunks::rows),
@@ -175,6 +178,7 @@ const TABLES: [TableEntry; 24] = [
     ("io", || io::columns().schema(), Readers::Monitors, io::rows),
     ("io_rules", || io_rules::columns().schema(), Readers::Monitors, io_rules::rows),
     ("moves", || moves::columns().schema(), Readers::All, moves::rows),
+    ("nodes", || nodes::columns().schema(), Readers::Monitors, nodes::rows),
     ("placement_rules", || placement_rules::columns().schema(), Readers::All, placement_rules::rows),
     ("queries", || queries::columns().schema(), Readers::All, queries::rows),
     ("query_log", || query_log::columns().schema(), Readers::All, query_log::rows),

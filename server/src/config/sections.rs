@@ -98,6 +98,8 @@ section! {
         pub compaction: CompactionConfig = CompactionConfig::default(),
         /// Hot views that the server learns from statements.
         pub hot_views: HotViewsConfig = HotViewsConfig::default(),
+        /// Nodes that execute parts of queries.
+        pub cluster: ClusterConfig = ClusterConfig::default(),
         /// Workload groups, by name.
         pub workload_groups: BTreeMap<String, WorkloadGroupConfig> = default_groups(),
     }
@@ -551,6 +553,17 @@ section! {
     }
 }
 
+section! {
+    /// Nodes that execute parts of queries over large tables. At present all of them are in this process, over its store, and
+    /// listen on loopback ports that the system chooses; they gain nothing, and are there to be tried.
+    pub struct ClusterConfig {
+        /// Number of nodes, at most 16. 1: none; the process executes its queries itself.
+        pub nodes: usize = 1,
+        /// Queries whose tables have fewer rows in all are executed as a whole.
+        pub least_rows: u64 = 1_000_000,
+    }
+}
+
 /// The section whose sections are named by the user.
 pub(super) const GROUPS: &str = "workload_groups";
 
@@ -597,7 +610,7 @@ fn default_groups() -> BTreeMap<String, WorkloadGroupConfig> {
 }
 
 /// Sections in the order in which they are printed, with their documentation.
-pub(super) const SECTIONS: [(&str, Docs); 20] = [
+pub(super) const SECTIONS: [(&str, Docs); 22] = [
     ("", Config::DOCS),
     ("log", LogConfig::DOCS),
     ("files", FilesConfig::DOCS),
@@ -619,6 +632,7 @@ pub(super) const SECTIONS: [(&str, Docs); 20] = [
     ("tiering", TieringConfig::DOCS),
     ("compaction", CompactionConfig::DOCS),
     ("hot_views", HotViewsConfig::DOCS),
+    ("cluster", ClusterConfig::DOCS),
 ];
 
 /// Restores a number as it was written: numbers of few digits were read as `f32`, where 0.1 is 0.10000000149011612.

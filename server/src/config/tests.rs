@@ -132,6 +132,7 @@ fn a_bad_value_names_its_key_and_its_source() {
         ("tiering.payback_epochs", ["0", "-1", "nan", "inf"]),
         ("hot_views.payback_epochs", ["0", "-1", "nan", "inf"]),
         ("hot_views.retire_after", ["0", "-1", "1.5", "nan"]),
+        ("cluster.nodes", ["0", "17", "-1", "many"]),
         ("audit.max_bytes", ["0", "1KiB", "10%", "much"]),
         ("query_log.max_bytes", ["1023KiB", "1", "10%", "much"]),
         ("query_log.keep_for", ["0", "-1h", "soon", "nan"]),

@@ -17,6 +17,8 @@ const LEAST_QUERY_LOG_BYTES: u64 = 1 << 20;
 const MOST_AUDIT_FILES: u32 = 1_000;
 /// Most events of it in memory.
 const MOST_AUDIT_EVENTS: usize = 100_000;
+/// Most nodes of one process.
+const MOST_NODES: usize = 16;
 
 impl Config {
     /// Returns the configuration if its values are in range and fit together.
@@ -70,6 +72,8 @@ impl Config {
             "tiers.nvm.budget is set, but there is no NVM tier: set tiers.nvm.path or tiers.nvm.emulated, and a capacity"
         } else if self.query.max_running == 0 {
             "query.max_running must be at least 1"
+        } else if !(1..=MOST_NODES).contains(&self.cluster.nodes) {
+            "cluster.nodes must be from 1 (no nodes) to 16"
         } else if self.query.planning_timeout.0.is_zero() {
             "query.planning_timeout must be above 0"
         } else if let Some(name) = self.workload_groups.keys().find(|name| !is_group_name(name)) {

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::source::top;
 
 /// Crates without `terrace-`, lower ones first, each with those of ours that it may depend on.
-static ALLOWED: [(&str, &[&str]); 23] = [
+static ALLOWED: [(&str, &[&str]); 24] = [
     ("heap", &[]),
     ("test-support", &["heap"]),
     ("features", &[]),
@@ -26,7 +26,8 @@ static ALLOWED: [(&str, &[&str]); 23] = [
     ("sql", &["model", "error"]),
     ("scan", &["error", "tier-store", "ipc"]),
     ("views", &["error", "tier-store", "sql", "scan"]),
-    ("planner-ext", &["access", "heap", "error", "tier-store", "sql", "scan", "views", "ipc"]),
+    ("cluster", &["access", "error", "scan"]),
+    ("planner-ext", &["access", "heap", "error", "tier-store", "sql", "scan", "views", "ipc", "cluster"]),
     ("server", &["features", "access", "tier-store", "objects", "heap", "planner-ext", "flight", "ipc"]),
     ("program", &["heap", "server"]),
     ("bench", &["features", "simulate", "tier-store", "planner-ext", "server"]),

@@ -23,7 +23,8 @@
 //! A deep run has all files; a default run has those of [`FIXED`] and a drawn tenth of the others.
 //!
 //! `TERRACE_SQL_LOGIC=joins,union cargo test -p terrace-tests sql_logic -- --nocapture` runs the files whose path
-//! contains one of the words, and checks only them.
+//! contains one of the words, and checks only them. With `TERRACE_SQL_LOGIC_NODES=3` three nodes of each server execute parts of
+//! its queries.
 
 mod differences;
 mod files;

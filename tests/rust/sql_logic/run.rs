@@ -85,6 +85,10 @@ pub fn run_terrace(file: &LogicFile) -> Verdicts {
 
 fn config(side: &TempDir) -> Config {
     let mut config = Config { data_dir: side.path().join("data"), ..Config::default() };
+    if let Ok(nodes) = std::env::var("TERRACE_SQL_LOGIC_NODES") {
+        config.cluster.nodes = nodes.parse().unwrap();
+        config.cluster.least_rows = 0;
+    }
     config.flight.addr = "127.0.0.1:0".to_owned();
     config.http.addr = "127.0.0.1:0".to_owned();
     config.memory.limit = Some("3GiB".parse().unwrap());

@@ -40,10 +40,7 @@ pub fn with_rules(builder: SessionStateBuilder) -> SessionStateBuilder {
     let builder = crate::floats::with_repairs(crate::coercion::with_rules(builder))
         .with_optimizer_rules(optimizer_rules())
         .with_statistics_registry(physical::registry());
-    let mut rules = crate::scan::physical_rules();
-    // After those that change the arguments of aggregates. The operator reads at the level of the one that it replaces.
-    rules.push(Arc::new(crate::grouping::GroupingRule));
-    builder.with_physical_optimizer_rules(rules)
+    builder.with_physical_optimizer_rules(crate::scan::physical_rules())
 }
 
 /// Sets the session options that the rules need.

@@ -79,12 +79,16 @@ pub struct ScanConfig {
     pub keys: Vec<Arc<JoinKeys>>,
     /// Positions of the chunks that may hold matching rows, ascending.
     pub chunks: Arc<[u32]>,
+    /// Items of the delta to read, ascending: all of them, or those of a share of the scan.
+    pub delta: Arc<[u32]>,
     /// Number of chunks that only membership filters exclude.
     pub denied: usize,
     /// The published hot views of the table, and the chunks that they exclude.
     pub(super) hot: HotScan,
     /// The request that is logged for the mining of hot views when the scan is executed.
-    request: Option<Arc<dyn ScanRequest>>,
+    pub(super) request: Option<Arc<dyn ScanRequest>>,
+    /// Number of run-time filters that the scan does without, because their producers are executed elsewhere.
+    pub(super) unreached: usize,
     /// Rows after which each partition may stop.
     pub fetch: Option<usize>,
     /// How partitions share the chunks.
@@ -94,7 +98,7 @@ pub struct ScanConfig {
     /// Output partitions.
     pub partitions: usize,
     /// The form in which texts and bytes are emitted.
-    texts: EmittedTexts,
+    pub(super) texts: EmittedTexts,
     /// The level of the scan in its plan; none before the plan is complete, and where the scan has no filters and reads whole
     /// columns.
     pub level: Level,
@@ -115,6 +119,7 @@ impl ScanConfig {
         let chunks = all.collect();
         let ordering = None;
         let keys = Vec::new();
+        let delta = source.delta_items().collect();
         let mut config = Self {
             source,
             projection,
@@ -122,9 +127,11 @@ impl ScanConfig {
             dynamic,
             keys,
             chunks,
+            delta,
             denied: 0,
             hot: HotScan::default(),
             request: None,
+            unreached: 0,
             fetch,
             order,
             ordering,
@@ -165,7 +172,7 @@ impl ScanConfig {
     }
 
     /// Columns to read: those of the output first.
-    fn columns(&self) -> Vec<usize> {
+    pub(super) fn columns(&self) -> Vec<usize> {
         let mut columns: Vec<usize> = Vec::new();
         let filtered = self.filters.iter().chain(&self.dynamic).flat_map(collect_columns).map(|c| c.index());
         for column in self.projection.iter().copied().chain(filtered) {
@@ -200,11 +207,11 @@ impl ScanConfig {
 
     /// Items that may hold matching rows.
     pub(super) fn items(&self) -> impl Iterator<Item = u32> {
-        self.chunks.iter().copied().chain(self.source.delta_items())
+        self.chunks.iter().chain(self.delta.iter()).copied()
     }
 
     /// Volume of `columns` that the scan would read if views excluded nothing.
-    fn volume(&self, columns: &[usize]) -> Volume {
+    pub(super) fn volume(&self, columns: &[usize]) -> Volume {
         let chunks: Vec<u32> = self.chunks.iter().copied().chain(self.hot.pruned()).collect();
         volume(&self.source, &chunks, columns)
     }
@@ -335,7 +342,7 @@ impl TierScanExec {
     }
 
     /// A copy of the node with a changed description.
-    fn changed(&self, change: impl FnOnce(&mut ScanConfig)) -> Result<Arc<dyn ExecutionPlan>> {
+    pub(super) fn changed(&self, change: impl FnOnce(&mut ScanConfig)) -> Result<Arc<dyn ExecutionPlan>> {
         let mut config = self.config.clone();
         change(&mut config);
         Ok(Arc::new(Self::try_new(config)?))
@@ -451,12 +458,8 @@ impl TierScanExec {
         metrics.chunks_total.add(total);
         metrics.chunks_pruned.add(total - remaining);
         metrics.chunks_pruned_membership.add(config.denied);
-        config.source.store.filters().add_pruned_chunks(config.denied);
         metrics.chunks_pruned_views.add(config.hot.pruned_chunks());
-        config.hot.count(&config.source, &columns);
-        if let Some(request) = &config.request {
-            Arc::clone(request).record_execution(&|| config.volume(&columns));
-        }
+        self.note_execution();
         let scans = StatementScans::from_context(context);
         let tally = scans.add_scan(&config.source, columns.len(), config.partitions);
         tally.add_chunks(total, total - remaining);
@@ -496,22 +499,21 @@ impl TierScanExec {
         let pruning = if config.dynamic.is_empty() { Vec::new() } else { conjuncts };
         let pruner = DynamicPruner::new(Arc::clone(&config.source), pruning, &config.keys);
         let ordered = config.order == ScanOrder::Ordered;
-        let lanes = if ordered { self.ranges(&items) } else { vec![items] };
+        let lanes = if ordered { self.ranges(&items, config.partitions) } else { vec![items] };
         let queue = ScanQueue::new(Arc::new(spec), Arc::clone(&scans), lanes, ordered, pruner);
         let queue = Arc::new(queue);
         scans.begin_scan(&queue);
         Ok(queue)
     }
 
-    /// Cuts the items into one range per partition, of about equally many rows.
-    fn ranges(&self, items: &[u32]) -> Vec<Vec<u32>> {
+    /// Cuts the items into so many ranges, of about equally many rows.
+    pub(super) fn ranges(&self, items: &[u32], count: usize) -> Vec<Vec<u32>> {
         let rows = |item: &u32| self.config.source.live_rows(*item);
         let total = items.iter().map(rows).sum::<u64>().max(1);
-        let partitions = self.config.partitions as u64;
-        let mut lanes = vec![Vec::new(); self.config.partitions];
+        let mut lanes = vec![Vec::new(); count];
         let mut before = 0;
         for item in items {
-            if let Some(lane) = lanes.get_mut((before * partitions / total) as usize) {
+            if let Some(lane) = lanes.get_mut((before * count as u64 / total) as usize) {
                 lane.push(*item);
             }
             before += rows(item).min(total - before - 1);
@@ -554,6 +556,9 @@ impl DisplayAs for TierScanExec {
         }
         if let Some(ordering) = &config.ordering {
             write!(f, ", output_ordering=[{ordering}]")?;
+        }
+        if config.unreached > 0 {
+            write!(f, ", no filter: shuffle")?;
         }
         if filters.is_empty() { Ok(()) } else { write!(f, ", filters=[{}]", join(filters, " AND ")) }
     }

@@ -31,6 +31,7 @@
 //! - `queue`: chunks still to read, reads in flight, chunks ready; shared by the partitions
 //! - `residency`: tiers of a scan's segments, and the number of partitions that these are worth
 //! - `rows`: filters on whole chunks, outside of scans
+//! - `share`: a scan as plain data, and cut into shares for several nodes
 //! - `source`: the scanned table version, addressed by items
 //! - `statistics`: statistics of a scan for the planner
 //! - `stream`: one partition: slices of chunks -> filter -> batches
@@ -74,6 +75,7 @@ mod pushdown;
 mod queue;
 mod residency;
 mod rows;
+mod share;
 mod source;
 mod statistics;
 mod stream;
@@ -100,6 +102,7 @@ pub use fetch::FetchExec;
 pub use levels::blocks_on;
 use pushdown::CheckedPushdown;
 pub use rows::{RowFilter, may_have};
+pub use share::ScanParts;
 pub use source::ScanSource;
 pub use tally::ChunkCounts;
 pub use terrace_error::ROW_COLUMN;
@@ -120,11 +123,21 @@ pub(crate) fn physical_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Syn
             }
         }
     }
-    rules.push(Arc::new(keys::JoinKeysRule));
-    rules.push(Arc::new(crate::decimal::DecimalRule));
-    // Last, when the plan has all its operators; what replaces one of them later reads at the same level.
-    rules.push(Arc::new(levels::LevelRule));
+    rules.extend(part_rules());
     rules
+}
+
+/// The last rules of the physical optimizer. They change nothing of what operators exchange, and connect only operators that are executed
+/// together, so a plan whose parts are executed in several places gets them for each part, where that part is executed.
+pub fn part_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
+    vec![
+        Arc::new(keys::JoinKeysRule),
+        Arc::new(crate::decimal::DecimalRule),
+        // When the plan has all its operators; what replaces one of them later reads at the same level.
+        Arc::new(levels::LevelRule),
+        // Last, after those that change the arguments of aggregates.
+        Arc::new(crate::grouping::GroupingRule),
+    ]
 }
 
 /// Largest build side of a join that is collected into one hash table, in bytes and, where those are unknown, rows.

@@ -64,6 +64,11 @@ impl ScanSource {
         self.shows_figures
     }
 
+    /// Name of the column of row positions; `None` for a source without it.
+    pub fn position_column(&self) -> Option<&str> {
+        Some(self.schema.fields().get(self.table.schema().fields().len())?.name())
+    }
+
     /// True for the column of row positions, which is stored nowhere.
     pub(super) fn is_row_column(&self, column: usize) -> bool {
         column >= self.table.schema().fields().len()

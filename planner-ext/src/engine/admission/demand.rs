@@ -14,7 +14,7 @@ use std::sync::Arc;
 use datafusion::error::Result;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::aggregates::AggregateExec;
-use datafusion::physical_plan::joins::{CrossJoinExec, NestedLoopJoinExec};
+use datafusion::physical_plan::joins::{CrossJoinExec, HashJoinExec, NestedLoopJoinExec};
 use datafusion::physical_plan::metrics::{MetricValue, MetricsSet};
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::streaming::StreamingTableExec;
@@ -244,7 +244,11 @@ fn is_scan_of_few_rows(plan: &Arc<dyn ExecutionPlan>) -> bool {
 }
 
 fn is_join(operator: &Arc<dyn ExecutionPlan>) -> bool {
-    operator.is::<SpillingHashJoinExec>() || operator.is::<CrossJoinExec>() || operator.is::<NestedLoopJoinExec>()
+    // Nodes replace the hash joins of their parts of a plan themselves.
+    operator.is::<SpillingHashJoinExec>()
+        || operator.is::<HashJoinExec>()
+        || operator.is::<CrossJoinExec>()
+        || operator.is::<NestedLoopJoinExec>()
 }
 
 /// Whether an operator takes all rows of the input at `place` before it passes on its own.
