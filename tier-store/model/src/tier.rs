@@ -22,6 +22,8 @@ pub enum TierKind {
     Nvm,
     /// Files read with direct I/O; the home of every sealed segment.
     Ssd,
+    /// Memory of a device that runs kernels (a GPU): it holds second copies, which processors do not read.
+    Hbm,
 }
 
 impl fmt::Display for TierKind {
@@ -30,6 +32,7 @@ impl fmt::Display for TierKind {
             Self::Dram => "dram",
             Self::Nvm => "nvm",
             Self::Ssd => "ssd",
+            Self::Hbm => "hbm",
         })
     }
 }
