@@ -77,6 +77,8 @@ impl TierCost {
             TierKind::Dram => Self::new(0.1, 0.02, 9_000.0, Some(CACHE_LINE_BYTES)),
             TierKind::Nvm => Self::new(0.5, 0.1, 3_150.0, Some(CACHE_LINE_BYTES)),
             TierKind::Ssd => Self::new(80.0, 80.0, 1_200.0, Some(PAGE_BYTES)),
+            // As kernels read it, all rows at once; each pays its share of a launch.
+            TierKind::Hbm => Self::new(0.5, 0.5, 1_000_000.0, None),
         }
     }
 

@@ -122,6 +122,8 @@ impl Tiering {
         let tables = tables_by_id(host.as_ref());
         let seen = self.shared.planner.preview_heat(&tables);
         let (mut inputs, origins) = self.shared.inputs(host.as_ref(), &tables, Some(&seen))?;
+        // Times of statements are predicted for processors.
+        inputs.device = None;
         // The workload consists of counted reads only, without the reads that hot views are expected to cause.
         inputs.forget_view_scans();
         let device = Device::from_calibration(&self.shared.planner.calibration().for_tiers(host.as_ref())?);

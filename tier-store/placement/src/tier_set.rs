@@ -25,7 +25,7 @@ use super::feasibility::Feasibility;
 use super::format::bytes;
 use super::lock_order::OrderedMutexGuard;
 use super::shared::Shared;
-use super::survey::tier_names;
+use super::survey::{all_tier_names, tier_names};
 use super::tiering::{Tiering, TieringHost};
 
 /// Interval at which a thread that waits for an epoch to end cancels it again.
@@ -243,7 +243,7 @@ impl Shared {
     /// Refuses a new tier whose name is taken, that would be one too many, or for which memory is lacking.
     fn check_new(&self, host: &dyn TieringHost, tier: &dyn MemoryTier) -> Result<()> {
         let names = tier_names(host);
-        if names.iter().any(|name| name == tier.name()) {
+        if all_tier_names(host).iter().any(|name| name == tier.name()) {
             return Err(Error::AlreadyExists { kind: "tier", name: tier.name().to_owned() });
         }
         if names.len() >= MAX_TIERS {

@@ -10,6 +10,7 @@ use terrace_placement::{Calibration, TieringOptions};
 use terrace_storage::io::{BlockIo, Depth, FileSystem, IoRules, RealFiles};
 use terrace_storage::table::delta::SealRule;
 use terrace_storage::tier::codec::{Compression, CompressionRule, FormChoice, Rates};
+use terrace_storage::tier::hbm::HbmBacking;
 use terrace_storage::tier::nvm::{Limiter, NvmBacking};
 use terrace_storage::tier::ssd::ReadGap;
 
@@ -22,6 +23,15 @@ pub struct NvmOptions {
     pub capacity_bytes: u64,
     /// Slows reads down to a slower device's speed, for experiments.
     pub limiter: Option<Limiter>,
+}
+
+/// The memory of a device, for second copies that kernels read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HbmOptions {
+    /// The device.
+    pub backing: HbmBacking,
+    /// Byte limit of the copies there, at most what is free; `None`: four fifths of that.
+    pub budget_bytes: Option<u64>,
 }
 
 /// Selects the buffers of new chunk files that are compressed.
@@ -74,6 +84,8 @@ pub struct StoreOptions {
     pub dram_budget_bytes: u64,
     /// The NVM tier, if any.
     pub nvm: Option<NvmOptions>,
+    /// The memory of a device, if any. A device that does not work is left out, with a warning.
+    pub hbm: Option<HbmOptions>,
     /// Limit of the chunk files; `None`: the file system's.
     pub ssd_budget_bytes: Option<u64>,
     /// The forms of copies in memory; a column that has no packed one is plain.
@@ -124,6 +136,7 @@ impl StoreOptions {
             data_dir: data_dir.into(),
             dram_budget_bytes: 256 << 20,
             nvm: None,
+            hbm: None,
             form: FormChoice::default(),
             file_format: FileFormat::OF_NEW_TABLES,
             ssd_budget_bytes: None,

@@ -13,11 +13,13 @@ use std::sync::{Arc, OnceLock};
 use arrow::array::Array;
 use arrow::buffer::NullBuffer;
 use arrow::datatypes::DataType;
+use parking_lot::Mutex;
+use terrace_device::Device;
+pub use terrace_device::Rates as DeviceRates;
 use terrace_device::column::{ColumnData, DeviceColumn, Form, Values};
 use terrace_device::cuda::CudaDevice;
 use terrace_device::host::{HostDevice, HostOptions};
 use terrace_device::memory::ALIGNMENT;
-use terrace_device::{Device, Rates};
 use terrace_model::clock::Clock;
 use terrace_model::{Account, Charge, Error, Result};
 
@@ -45,6 +47,7 @@ pub struct HbmTier {
     free_bytes: u64,
     /// What was seen when the device stopped to answer.
     lost: OnceLock<String>,
+    rates: Mutex<Option<DeviceRates>>,
 }
 
 /// The image of a segment in the memory of a device. Whoever launches kernels over it keeps it until they have ended.
@@ -87,7 +90,8 @@ impl HbmTier {
     pub fn new(name: &str, device: Arc<dyn Device>, budget_bytes: Option<u64>) -> Result<Self> {
         let free_bytes = device.free_bytes().map_err(|error| device_error(name, error))?;
         let budget_bytes = budget_bytes.unwrap_or(free_bytes / 5 * 4).min(free_bytes);
-        Ok(Self { account: Account::new(name, budget_bytes), device, free_bytes, lost: OnceLock::new() })
+        let account = Account::new(name, budget_bytes);
+        Ok(Self { account, device, free_bytes, lost: OnceLock::new(), rates: Mutex::default() })
     }
 
     /// The name shown to users.
@@ -110,11 +114,12 @@ impl HbmTier {
         self.device.properties().emulated
     }
 
-    /// One line about the device.
+    /// One line about the device; it says when that is lost.
     pub fn describe(&self) -> String {
         let properties = self.device.properties();
         let of = if properties.emulated { "emulated by " } else { "" };
-        format!("{of}{}, {}, {} bytes", properties.name, properties.driver, properties.memory_bytes)
+        let lost = self.lost().map_or_else(String::new, |why| format!(", lost: {why}"));
+        format!("{of}{}, {}, {} bytes{lost}", properties.name, properties.driver, properties.memory_bytes)
     }
 
     /// The largest budget that it may have.
@@ -127,12 +132,25 @@ impl HbmTier {
         self.lost.get().map(String::as_str)
     }
 
-    /// Measures the device.
-    ///
-    /// # Errors
-    /// Those of the device; [`Error::BudgetExceeded`] where too few bytes are free.
-    pub fn measure(&self, clock: &dyn Clock) -> Result<Rates> {
-        Rates::measure(self.device.as_ref(), clock).map_err(|error| self.noted(error))
+    /// What the device does, as it was measured last; measures it at the first call.
+    pub fn rates(&self, clock: &dyn Clock) -> DeviceRates {
+        *self.rates.lock().get_or_insert_with(|| self.measured(clock))
+    }
+
+    /// Measures the device anew, while nothing else uses it.
+    pub fn calibrate(&self, clock: &dyn Clock) -> DeviceRates {
+        let measured = self.measured(clock);
+        *self.rates.lock() = Some(measured);
+        measured
+    }
+
+    /// The rates of the device; typical ones where they cannot be measured.
+    fn measured(&self, clock: &dyn Clock) -> DeviceRates {
+        DeviceRates::measure(self.device.as_ref(), clock).unwrap_or_else(|error| {
+            let error = self.noted(error);
+            tracing::warn!(tier = self.name(), %error, "a device could not be measured; its rates are those of a typical one");
+            DeviceRates::TYPICAL
+        })
     }
 
     /// Maps an error of the device, and remembers when it is lost.
