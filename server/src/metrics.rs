@@ -270,7 +270,7 @@ fn mining(out: &mut Exposition, mining: &MiningCounters) {
 
 /// Tiers: budgets, use, accesses by pattern.
 pub fn tiers(out: &mut Exposition, store: &Store) {
-    let infos = store.tier_infos();
+    let infos = store.all_tier_infos();
     let kinds: Vec<String> = infos.iter().map(|t| t.kind.to_string()).collect();
     let labels = |i: usize| {
         let name = infos.get(i).map_or("", |t| &t.name);
@@ -298,7 +298,11 @@ pub fn tiers(out: &mut Exposition, store: &Store) {
     out.gauges("terrace_tier_state", help, states.collect::<Vec<_>>());
 
     if let Some(calibration) = store.tiering().calibration() {
-        let measured = |name: &str| calibration.tiers.iter().any(|known| known.name == name && known.measured);
+        // A device is measured by itself.
+        let is_device = |name: &str| store.device_tier().is_some_and(|device| device.name() == name);
+        let measured = |name: &str| {
+            is_device(name) || calibration.tiers.iter().any(|known| known.name == name && known.measured)
+        };
         let series = infos.iter().enumerate().map(|(i, t)| (labels(i), f64::from(u8::from(measured(&t.name)))));
         let help = "0 for a tier that could not be measured and has costs typical of its kind.";
         out.gauges("terrace_tier_measured", help, series);
@@ -400,6 +404,13 @@ pub fn tiering(out: &mut Exposition, store: &Store) {
     out.counters("terrace_migrate_moves_total", "Moves carried out.", moves);
     let bytes = pairs.iter().map(|(labels, from, to)| (labels.clone(), metrics.moved_bytes(*from, *to) as f64));
     out.counters("terrace_migrate_moved_bytes_total", "Bytes of the moves carried out.", bytes);
+    if store.device_tier().is_some() {
+        let changes = [("copied", &metrics.images_copied), ("dropped", &metrics.images_dropped)];
+        let changes = changes.into_iter().map(|(change, count)| (vec![("change", change)], load(count)));
+        out.counters("terrace_migrate_images_total", "Second copies in the memory of a device, by change.", changes);
+        let help = "Bytes of the second copies that were made in the memory of a device.";
+        out.counter("terrace_migrate_images_copied_bytes_total", help, load(&metrics.images_copied_bytes));
+    }
     out.counter("terrace_migrate_skipped_moves_total", "Moves decided but given up.", load(&metrics.moves_skipped));
     out.counter(
         "terrace_relief_runs_total",
