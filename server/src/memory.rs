@@ -137,7 +137,8 @@ impl MemoryPlan {
         let hbm_bytes = hbm.capacity.filter(|_| hbm.emulated).map_or(0, |size| size.resolve(whole));
         let dram = config.tiers.dram.budget.map(|size| size.resolve(whole));
         let filters = memory.filters.map(|size| size.resolve(whole));
-        let fixed = io_bytes + delta_bytes + ingest_bytes + reserve_bytes + nvm_bytes + hbm_bytes + filters.unwrap_or(0);
+        let fixed =
+            io_bytes + delta_bytes + ingest_bytes + reserve_bytes + nvm_bytes + hbm_bytes + filters.unwrap_or(0);
         let least_query = 64 * MIB;
         let query_bytes = match memory.query {
             Some(size) => size.resolve(whole),

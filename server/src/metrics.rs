@@ -300,9 +300,8 @@ pub fn tiers(out: &mut Exposition, store: &Store) {
     if let Some(calibration) = store.tiering().calibration() {
         // A device is measured by itself.
         let is_device = |name: &str| store.device_tier().is_some_and(|device| device.name() == name);
-        let measured = |name: &str| {
-            is_device(name) || calibration.tiers.iter().any(|known| known.name == name && known.measured)
-        };
+        let measured =
+            |name: &str| is_device(name) || calibration.tiers.iter().any(|known| known.name == name && known.measured);
         let series = infos.iter().enumerate().map(|(i, t)| (labels(i), f64::from(u8::from(measured(&t.name)))));
         let help = "0 for a tier that could not be measured and has costs typical of its kind.";
         out.gauges("terrace_tier_measured", help, series);

@@ -92,11 +92,11 @@ fn the_device_is_a_gpu_or_emulated_or_missing() {
     assert!(hbm(&["tiers.hbm.emulated=true", "tiers.hbm.capacity=64MiB", "tiers.hbm.budget=50%"]).unwrap().emulated);
     for (flags, what) in [
         (&["tiers.hbm.device=0", "tiers.hbm.emulated=true"][..], "exclude each other"),
-        (&["tiers.hbm.emulated=true"], "tiers.hbm.capacity is missing"),
-        (&["tiers.hbm.device=0", "tiers.hbm.capacity=1GiB"], "tiers.hbm.capacity is for an emulated device"),
-        (&["tiers.hbm.budget=1GiB"], "there is no HBM tier"),
-        (&["tiers.hbm.device=first"], "tiers.hbm.device"),
-        (&["tiers.hbm.rate_limit=5%"], "rate_limit of a tier is bytes per second"),
+        (&["tiers.hbm.emulated=true"][..], "tiers.hbm.capacity is missing"),
+        (&["tiers.hbm.device=0", "tiers.hbm.capacity=1GiB"][..], "tiers.hbm.capacity is for an emulated device"),
+        (&["tiers.hbm.budget=1GiB"][..], "there is no HBM tier"),
+        (&["tiers.hbm.device=first"][..], "tiers.hbm.device"),
+        (&["tiers.hbm.rate_limit=5%"][..], "rate_limit of a tier is bytes per second"),
     ] {
         let error = hbm(flags).unwrap_err().to_string();
         assert!(error.contains(what), "{error}");
