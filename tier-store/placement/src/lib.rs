@@ -145,6 +145,8 @@ pub use workload::{ColumnReads, ScanProfile, StatementProfile, Workload};
 #[cfg(test)]
 mod form_tests;
 #[cfg(test)]
+mod image_tests;
+#[cfg(test)]
 mod testing;
 #[cfg(test)]
 mod tests;
