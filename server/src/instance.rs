@@ -217,7 +217,7 @@ fn store_options(config: &Config, plan: &MemoryPlan) -> Result<StoreOptions> {
     let hbm = &config.tiers.hbm;
     let device = match (hbm.device, hbm.emulated) {
         (Some(number), _) => Some(HbmBacking::Cuda(number)),
-        (None, true) => Some(HbmBacking::Emulated { capacity_bytes: plan.hbm_bytes }),
+        (None, true) => Some(HbmBacking::Emulated { capacity_bytes: plan.hbm_bytes, faults: None }),
         (None, false) => None,
     };
     let mut options = StoreOptions {

@@ -191,7 +191,7 @@ fn no_other_policy_costs_less_at_any_budget() {
 /// A host without memory for copies, and a device with room for so many `id` columns.
 fn host_with_device(columns: u64) -> (Arc<FakeHost>, Arc<HbmTier>) {
     let host = FakeHost::new(0, Arc::default()).with_usual_costs();
-    let backing = HbmBacking::Emulated { capacity_bytes: 1 << 20 };
+    let backing = HbmBacking::Emulated { capacity_bytes: 1 << 20, faults: None };
     let device = Arc::new(HbmTier::open("hbm", backing, Some(columns * super::testing::COLUMN_BYTES)).unwrap());
     *host.device.lock() = Some(Arc::clone(&device));
     (host, device)

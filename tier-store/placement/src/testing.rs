@@ -63,8 +63,10 @@ impl FakeHost {
         let chunks = (0..10).map(|id| ChunkEntry { chunk: home.add(1, id), deletions: None, place: id }).collect();
         let dram: Arc<dyn MemoryTier> = Arc::new(DramTier::new(TierId(0), Account::new("dram", dram_bytes)));
         let tiers = Arc::new(vec![dram]);
-        let (rules, mode) = (Mutex::default(), Mutex::default());
-        let (on_load_epoch, device) = (Mutex::default(), Mutex::default());
+        let rules = Mutex::default();
+        let mode = Mutex::default();
+        let on_load_epoch = Mutex::default();
+        let device = Mutex::default();
         Arc::new(Self { home, tiers, chunks, rules, mode, saved, on_load_epoch, device })
     }
 

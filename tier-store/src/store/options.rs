@@ -26,7 +26,7 @@ pub struct NvmOptions {
 }
 
 /// The memory of a device, for second copies that kernels read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct HbmOptions {
     /// The device.
     pub backing: HbmBacking,

@@ -93,6 +93,10 @@ pub struct ScanConfig {
     pub partitions: usize,
     /// Whether texts and bytes are emitted as plain arrays instead of views.
     plain_texts: bool,
+    /// False for a scan that leaves out rows which are not sealed.
+    has_delta: bool,
+    /// Whether kernels of a device could make its reads.
+    is_for_kernels: bool,
     /// The level of the scan in its plan; none before the plan is complete, and where the scan has no filters and reads whole
     /// columns.
     pub level: Level,
@@ -128,6 +132,8 @@ impl ScanConfig {
             ordering,
             partitions: 1,
             plain_texts: false,
+            has_delta: true,
+            is_for_kernels: false,
             level: Level::NONE,
         };
         config.add_filters(filters);
@@ -198,7 +204,8 @@ impl ScanConfig {
 
     /// Items that may hold matching rows.
     pub(super) fn items(&self) -> impl Iterator<Item = u32> {
-        self.chunks.iter().copied().chain(self.source.delta_items())
+        let delta = if self.has_delta { self.source.delta_items() } else { 0..0 };
+        self.chunks.iter().copied().chain(delta)
     }
 
     /// Volume of `columns` that the scan would read if views excluded nothing.
@@ -352,6 +359,20 @@ impl TierScanExec {
         }
     }
 
+    /// Like this scan, but it counts that kernels of a device could make its reads.
+    pub(super) fn counting_for_kernels(&self) -> Self {
+        let counting = ScanConfig { is_for_kernels: true, ..self.config.clone() };
+        Self { config: counting, ..self.at_level(self.config.level) }
+    }
+
+    /// Like this scan, but of those chunks only for which `keeps` is true, and of rows that are not sealed if `has_delta`.
+    pub(super) fn with_items(&self, keeps: &dyn Fn(u32) -> bool, has_delta: bool) -> Result<Arc<dyn ExecutionPlan>> {
+        self.changed(|config| {
+            config.chunks = config.chunks.iter().copied().filter(|chunk| keeps(*chunk)).collect();
+            config.has_delta = has_delta;
+        })
+    }
+
     /// Like this scan, as a plan of its own: at the level that the rule of levels gives to one.
     pub(crate) fn as_whole_plan(self) -> Self {
         if self.config.has_filters() { self.at_level(Level::new(0)) } else { self }
@@ -420,6 +441,7 @@ impl TierScanExec {
             metrics: metrics.clone(),
             tally: Arc::clone(&tally),
             counted_segments: scans.counted_segments(&config.source),
+            is_for_kernels: config.is_for_kernels,
         };
         let slice_rows = context.session_config().batch_size().clamp(1, super::SLICE_ROWS);
         let bound = Conjunct::bind_all(&conjuncts, &config.keys, config.source.schema(), &columns)?;

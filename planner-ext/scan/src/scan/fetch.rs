@@ -126,6 +126,7 @@ impl FetchExec {
             metrics: metrics.clone(),
             tally: Arc::clone(&tally),
             counted_segments: scans.counted_segments(&self.source),
+            is_for_kernels: false,
         };
         ScanSpec {
             source: Arc::clone(&self.source),

@@ -9,6 +9,7 @@
 //! - `fetch`: fetches columns of rows that are known by their positions
 //! - `filter`: conjuncts on a slice, cheapest first; run-time filters only while they pay
 //! - `hot`: the chunks that have rows of the hot views to which a scan is restricted
+//! - `kernel`: aggregates over scans that kernels of a device compute
 //! - `keys`: passes the keys of a join's build side to the scan of its other side
 //! - `lane`: chunks of a queue by their state, and how far it reads ahead
 //! - `late`: late materialisation: reads the filters' columns first, if that pays
@@ -47,6 +48,7 @@ mod expected_reads;
 mod fetch;
 mod filter;
 mod hot;
+mod kernel;
 mod keys;
 mod lane;
 mod late;
@@ -85,6 +87,7 @@ use datafusion::prelude::SessionConfig;
 pub use exec::{ScanConfig, ScanOrder, TierScanExec};
 pub use expected_reads::StatementScans;
 pub use fetch::FetchExec;
+pub use kernel::KernelExec;
 pub use levels::blocks_on;
 use pushdown::CheckedPushdown;
 pub use rows::{RowFilter, may_have};
@@ -107,6 +110,8 @@ pub(crate) fn physical_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Syn
         }
     }
     rules.push(Arc::new(keys::JoinKeysRule));
+    // Before arithmetic on decimals becomes our own.
+    rules.push(Arc::new(kernel::KernelRule));
     rules.push(Arc::new(crate::decimal::DecimalRule));
     // Last, when the plan has all its operators.
     rules.push(Arc::new(levels::LevelRule));

@@ -161,7 +161,8 @@ impl ImageRoom {
         pins.sort_unstable();
         for (_, at, charged_bytes) in pins {
             if let (Some(left), Some(pinned)) = (room.free_bytes.checked_sub(charged_bytes), room.pinned.get_mut(at)) {
-                (room.free_bytes, *pinned) = (left, true);
+                room.free_bytes = left;
+                *pinned = true;
             }
         }
         Some(room)

@@ -99,7 +99,7 @@ mod tests {
     use crate::tier::{Home, MemoryTier};
 
     fn tier(capacity_bytes: u64) -> HbmTier {
-        HbmTier::open("hbm", HbmBacking::Emulated { capacity_bytes }, None).unwrap()
+        HbmTier::open("hbm", HbmBacking::Emulated { capacity_bytes, faults: None }, None).unwrap()
     }
 
     fn change(chunk: &Arc<Chunk>, column: usize, is_wanted: bool) -> ImageChange {

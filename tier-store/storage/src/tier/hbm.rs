@@ -14,10 +14,13 @@ use arrow::array::Array;
 use arrow::buffer::NullBuffer;
 use arrow::datatypes::DataType;
 use parking_lot::Mutex;
+pub use terrace_device as device;
 use terrace_device::Device;
 pub use terrace_device::Rates as DeviceRates;
 use terrace_device::column::{ColumnData, DeviceColumn, Form, Values};
 use terrace_device::cuda::CudaDevice;
+pub use terrace_device::faults::FaultRates;
+use terrace_device::faults::Faults;
 use terrace_device::host::{HostDevice, HostOptions};
 use terrace_device::memory::ALIGNMENT;
 use terrace_model::clock::Clock;
@@ -26,8 +29,17 @@ use terrace_model::{Account, Charge, Error, Result};
 use super::codec::StoredColumn;
 use crate::table::{Segment, SegmentHome};
 
+/// Faults of an emulated device, for tests.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct DeviceFaults {
+    /// The seed that they are drawn from.
+    pub seed: u64,
+    /// How often operations fail.
+    pub rates: FaultRates,
+}
+
 /// Where the memory of an HBM tier is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub enum HbmBacking {
     /// The NVIDIA GPU of this number.
     Cuda(u32),
@@ -35,6 +47,8 @@ pub enum HbmBacking {
     Emulated {
         /// Bytes of its memory.
         capacity_bytes: u64,
+        /// Faults, for tests.
+        faults: Option<DeviceFaults>,
     },
 }
 
@@ -75,9 +89,9 @@ impl HbmTier {
     pub fn open(name: &str, backing: HbmBacking, budget_bytes: Option<u64>) -> Result<Self> {
         let device: Arc<dyn Device> = match backing {
             HbmBacking::Cuda(number) => Arc::new(CudaDevice::open(number).map_err(|error| device_error(name, error))?),
-            HbmBacking::Emulated { capacity_bytes } => {
-                let memory_bytes = capacity_bytes;
-                Arc::new(HostDevice::new(HostOptions { memory_bytes, ..HostOptions::default() }))
+            HbmBacking::Emulated { capacity_bytes: memory_bytes, faults } => {
+                let faults = faults.map(|DeviceFaults { seed, rates }| Faults::new(seed, rates));
+                Arc::new(HostDevice::new(HostOptions { memory_bytes, faults, ..HostOptions::default() }))
             }
         };
         Self::new(name, device, budget_bytes)
@@ -135,6 +149,11 @@ impl HbmTier {
     /// What the device does, as it was measured last; measures it at the first call.
     pub fn rates(&self, clock: &dyn Clock) -> DeviceRates {
         *self.rates.lock().get_or_insert_with(|| self.measured(clock))
+    }
+
+    /// What the device does, as it was measured last; typical rates before that.
+    pub fn last_rates(&self) -> DeviceRates {
+        self.rates.lock().unwrap_or(DeviceRates::TYPICAL)
     }
 
     /// Measures the device anew, while nothing else uses it.
@@ -272,15 +291,13 @@ fn device_error(name: &str, error: terrace_device::Error) -> Error {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
-    use terrace_device::faults::{FaultRates, Faults};
-
     use super::*;
     use crate::migrate::testing::{FIRST_ID, FakeHome, ROWS};
     use crate::table::Chunk;
     use crate::tier::HomeTier;
 
     fn emulated(capacity_bytes: u64) -> HbmTier {
-        HbmTier::open("hbm", HbmBacking::Emulated { capacity_bytes }, None).unwrap()
+        HbmTier::open("hbm", HbmBacking::Emulated { capacity_bytes, faults: None }, None).unwrap()
     }
 
     fn column(home: &FakeHome, chunk: &Arc<Chunk>, at: usize) -> StoredColumn {
