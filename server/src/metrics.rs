@@ -399,17 +399,16 @@ pub fn tiering(out: &mut Exposition, store: &Store) {
         })
     });
     let pairs: Vec<_> = pairs.collect();
+    // A device has second copies: the tier that a segment also lies on does not matter.
+    let device = store.device_tier().map(|device| device.name().to_owned());
+    let copied = |count: f64| device.iter().map(move |name| (vec![("from", "*"), ("to", name.as_str())], count));
+    let dropped = |count: f64| device.iter().map(move |name| (vec![("from", name.as_str()), ("to", "*")], count));
     let moves = pairs.iter().map(|(labels, from, to)| (labels.clone(), metrics.moves(*from, *to) as f64));
-    out.counters("terrace_migrate_moves_total", "Moves carried out.", moves);
+    let images = copied(load(&metrics.images_copied)).chain(dropped(load(&metrics.images_dropped)));
+    out.counters("terrace_migrate_moves_total", "Moves carried out.", moves.chain(images));
     let bytes = pairs.iter().map(|(labels, from, to)| (labels.clone(), metrics.moved_bytes(*from, *to) as f64));
-    out.counters("terrace_migrate_moved_bytes_total", "Bytes of the moves carried out.", bytes);
-    if store.device_tier().is_some() {
-        let changes = [("copied", &metrics.images_copied), ("dropped", &metrics.images_dropped)];
-        let changes = changes.into_iter().map(|(change, count)| (vec![("change", change)], load(count)));
-        out.counters("terrace_migrate_images_total", "Second copies in the memory of a device, by change.", changes);
-        let help = "Bytes of the second copies that were made in the memory of a device.";
-        out.counter("terrace_migrate_images_copied_bytes_total", help, load(&metrics.images_copied_bytes));
-    }
+    let images = copied(load(&metrics.images_copied_bytes));
+    out.counters("terrace_migrate_moved_bytes_total", "Bytes of the moves carried out.", bytes.chain(images));
     out.counter("terrace_migrate_skipped_moves_total", "Moves decided but given up.", load(&metrics.moves_skipped));
     out.counter(
         "terrace_relief_runs_total",

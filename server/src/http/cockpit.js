@@ -104,7 +104,7 @@ function drawTiers(list) {
     set(part("warn"), tier.failing ? `Its device fails: ${tier.failing.error}. Moves to and from this tier pause.` : ""); part("warn").hidden = !tier.failing;
     set(part("drain"), ["active", "yielding"].includes(tier.state) ? "Drain" : "Resume");
     part("drain").ariaLabel = (["active", "yielding"].includes(tier.state) ? "drain " : "resume ") + tier.name;
-    part("drain").hidden = tier.kind === "ssd";
+    part("drain").hidden = ["ssd", "hbm"].includes(tier.kind);
     set(part("about"), tier.description || ""); part("about").title = tier.description || "";
     const limited = tier.budget_bytes != null;
     set(part("used"), bytes(tier.used_bytes));

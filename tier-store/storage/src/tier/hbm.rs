@@ -175,8 +175,8 @@ impl HbmTier {
     /// Maps an error of the device, and remembers when it is lost.
     pub fn noted(&self, error: terrace_device::Error) -> Error {
         if let terrace_device::Error::Lost { message, .. } = &error {
-            let message = self.lost.get_or_init(|| message.clone());
-            tracing::debug!(tier = self.name(), message, "the device is lost");
+            let why = self.lost.get_or_init(|| message.clone());
+            tracing::debug!(tier = self.name(), why, "the device is lost");
         }
         self.mapped(error)
     }
