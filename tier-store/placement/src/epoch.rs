@@ -268,36 +268,7 @@ fn plan_within(policy: &dyn Policy, inputs: &Inputs, work: Work<'_>) -> Result<E
     }
     let places = PlaceOptions::for_inputs(inputs);
     let Choice { solution, scores, placed, has_image, reserved } = choose(policy, inputs, places, work)?;
-    let mut before_us = 0.0;
-    let mut after_us = 0.0;
-    let mut moves = Vec::new();
-    let mut used = vec![(0_u64, 0_u64); tiers];
-    for (index, (segment, to)) in inputs.segments.iter().zip(&placed).enumerate() {
-        let from = segment.place();
-        let to = *to;
-        let mut from_us = expected_us(inputs, segment, from);
-        let mut to_us = if to == from { from_us } else { expected_us(inputs, segment, to) };
-        before_us += from_us;
-        if !has_image.is_empty() {
-            let from_saved_us = images::saved_us(inputs, segment, from);
-            before_us -= if segment.has_image() { from_saved_us } else { 0.0 };
-            // A move of a segment that will have an image saves time of those reads alone that kernels do not make.
-            if has_image.get(index).copied().unwrap_or(false) {
-                from_us -= from_saved_us;
-                to_us -= images::saved_us(inputs, segment, to);
-            }
-        }
-        after_us += to_us;
-        if let Some((before, _)) = used.get_mut(usize::from(from.tier.0)) {
-            *before += segment.charged_at(from);
-        }
-        if let Some((_, planned)) = used.get_mut(usize::from(to.tier.0)) {
-            *planned += segment.charged_at(to);
-        }
-        if from != to {
-            moves.push(planned_move(inputs, index, segment, [from, to], from_us - to_us));
-        }
-    }
+    let Effects { mut moves, before_us, after_us, used } = effects(inputs, &placed, &has_image);
     let mut prices: Vec<TierPrice> = inputs
         .tiers
         .iter()
@@ -354,6 +325,52 @@ fn plan_within(policy: &dyn Policy, inputs: &Inputs, work: Work<'_>) -> Result<E
         has_image,
         images,
     })
+}
+
+/// What follows from the places and images that a plan chooses.
+struct Effects {
+    /// The moves, without their reasons.
+    moves: Vec<PlannedMove>,
+    /// Expected reading time before them, in microseconds per epoch.
+    before_us: f64,
+    /// The same after them.
+    after_us: f64,
+    /// By tier, bytes before and after.
+    used: Vec<(u64, u64)>,
+}
+
+fn effects(inputs: &Inputs, placed: &[Place], has_image: &[bool]) -> Effects {
+    let mut before_us = 0.0;
+    let mut after_us = 0.0;
+    let mut moves = Vec::new();
+    let mut used = vec![(0_u64, 0_u64); inputs.tiers.len()];
+    for (index, (segment, to)) in inputs.segments.iter().zip(placed).enumerate() {
+        let from = segment.place();
+        let to = *to;
+        let mut from_us = expected_us(inputs, segment, from);
+        let mut to_us = if to == from { from_us } else { expected_us(inputs, segment, to) };
+        before_us += from_us;
+        if !has_image.is_empty() {
+            let from_saved_us = images::saved_us(inputs, segment, from);
+            before_us -= if segment.has_image() { from_saved_us } else { 0.0 };
+            // A move of a segment that will have an image saves time of those reads alone that kernels do not make.
+            if has_image.get(index).copied().unwrap_or(false) {
+                from_us -= from_saved_us;
+                to_us -= images::saved_us(inputs, segment, to);
+            }
+        }
+        after_us += to_us;
+        if let Some((before, _)) = used.get_mut(usize::from(from.tier.0)) {
+            *before += segment.charged_at(from);
+        }
+        if let Some((_, planned)) = used.get_mut(usize::from(to.tier.0)) {
+            *planned += segment.charged_at(to);
+        }
+        if from != to {
+            moves.push(planned_move(inputs, index, segment, [from, to], from_us - to_us));
+        }
+    }
+    Effects { moves, before_us, after_us, used }
 }
 
 /// What a plan chooses.
