@@ -131,7 +131,7 @@ impl KernelPlan {
     /// The numbers of the columns of which codes stand for texts.
     pub(super) fn text_columns(&self) -> impl Iterator<Item = u32> {
         let numbers = 0..self.columns.positions().len() as u32;
-        numbers.filter(|number| self.columns.data_type(*number).is_some_and(super::condition::is_text))
+        numbers.filter(move |number| self.columns.data_type(*number).is_some_and(super::condition::is_text))
     }
 }
 
