@@ -7,6 +7,7 @@
 //! - [`ch_benchmark`]: hot views
 //! - [`contest`]: compares policies
 //! - [`counters`]: cost of counting accesses
+//! - [`device_budgets`]: images on a device by every policy
 //! - [`dram_saved`]: DRAM saved at equal latency
 //! - [`forms`]: TPC-H with packed columns in memory
 //! - [`heat_maps`]: heat maps of TPC-H
@@ -53,6 +54,7 @@ mod budgets;
 mod ch_benchmark;
 mod contest;
 mod counters;
+mod device_budgets;
 mod dram_saved;
 mod forms;
 mod heat_maps;
@@ -148,6 +150,9 @@ pub const ALL: &[Experiment] = &[
         .about("the same, the form of each copy chosen with its tier, against all packed"),
     experiment("joint-forms", "E4", joint_forms::run)
         .about("expected reading time of TPC-H at seven budgets, tiers and forms chosen together against other ways"),
+    experiment("device-budgets", "G6", device_budgets::run).about(
+        "expected reading time of TPC-H with images on an emulated device at seven budgets, the solver against all other policies",
+    ),
     experiment("packed-homes", "E5", packed_homes::run)
         .about("cold scans of the columns of TPC-H Q1 and Q6 from packed files, against Arrow files of the same rows"),
     experiment("budgets", "P5", budgets::ssd)

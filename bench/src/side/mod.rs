@@ -106,6 +106,13 @@ pub enum SideSpec {
         /// Threads and partitions.
         threads: usize,
     },
+    /// Like `Terrace`, but with a host device, whose images scans could use.
+    Images {
+        /// Its data directory.
+        store: PathBuf,
+        /// Threads and partitions.
+        threads: usize,
+    },
     /// Copies of memory without Terrace.
     Copy {
         /// Threads at most.
@@ -313,6 +320,7 @@ fn build(spec: SideSpec) -> Result<Box<dyn Side>> {
         SideSpec::Tiers { store, threads } => {
             Box::new(terrace::Terrace::open(&store, threads, Nvm::Plain, PolicyKind::Optimal, FormChoice::Plain)?)
         }
+        SideSpec::Images { store, threads } => Box::new(terrace::Terrace::open_with_device(&store, threads)?),
         SideSpec::Copy { threads } => Box::new(copy::Copy::new(threads)),
         SideSpec::MemTable { data_dir, scale, threads } => {
             Box::new(datafusion::Plain::in_memory(&Dataset::new(&data_dir, scale), threads)?)
