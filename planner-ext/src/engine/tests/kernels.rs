@@ -37,11 +37,15 @@ const QUERIES: [&str; 14] = [
 ];
 
 fn server(faults: Option<DeviceFaults>) -> Server {
+    server_with(faults, 2)
+}
+
+fn server_with(faults: Option<DeviceFaults>, partitions: usize) -> Server {
     let dir = Arc::new(tempfile::tempdir().unwrap());
     let backing = HbmBacking::Emulated { capacity_bytes: 64 << 20, faults };
     let hbm = Some(HbmOptions { backing, budget_bytes: None });
     let options = StoreOptions { hbm, ..StoreOptions::new(dir.path().join("data")) };
-    Server::over(Store::open(options).unwrap(), dir, |_| {})
+    Server::over(Store::open(options).unwrap(), dir, |options| options.target_partitions = partitions)
 }
 
 /// A table of eight chunks, in one of which rows were deleted, and of rows that are not sealed.
@@ -126,6 +130,21 @@ async fn chunks_on_the_device_go_there_and_the_plan_says_so() {
     let plan = explained(&server, &format!("EXPLAIN {}", QUERIES[0])).await;
     assert!(!plan.contains("KernelExec"), "{plan}");
     assert!(server.run("SET terrace.gpu = perhaps").await.unwrap_err().to_string().contains("off, auto or force"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn aggregates_over_one_partition_go_there_too() {
+    let server = server_with(None, 1);
+    fill(&server).await;
+    let expected = answers(&server, "off").await;
+    place(&server, || true);
+    assert_eq!(answers(&server, "force").await, expected);
+    for query in &QUERIES[..2] {
+        let plan = explained(&server, &format!("EXPLAIN {query}")).await;
+        let lines = ["mode=Final", "CoalescePartitionsExec", "KernelExec", "mode=Partial", "TierScanExec"];
+        let found: Vec<Option<usize>> = lines.iter().map(|line| plan.find(line)).collect();
+        assert!(found.iter().all(Option::is_some) && found.is_sorted(), "{plan}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
