@@ -17,7 +17,7 @@ const ROWS: &str = "SELECT value AS k, CAST(value % 50 AS DECIMAL(15, 2)) AS qua
     'text ' || value AS comment, CAST(value AS DOUBLE) / 3 AS real FROM generate_series(1, 20000)";
 
 /// Those that kernels compute, but for the last ones.
-const QUERIES: [&str; 14] = [
+const QUERIES: [&str; 16] = [
     "SELECT count(*), sum(k), sum(quantity), sum(n), avg(quantity), count(n), count(mode) FROM t",
     "SELECT flag, mode, count(*), sum(quantity), sum(quantity * (1 - quantity)), avg(discount), min(n), max(n), count(n) \
      FROM t GROUP BY flag, mode ORDER BY flag, mode",
@@ -32,8 +32,14 @@ const QUERIES: [&str; 14] = [
     "SELECT n % 2, sum(k) FROM t GROUP BY 1 ORDER BY 1",
     "SELECT min(day), max(day), min(k) FROM t WHERE quantity > 3",
     "SELECT sum(quantity) FROM t WHERE k < 0",
+    "SELECT flag, count(*) FILTER (WHERE mode = 'SHIP'), sum(quantity) FILTER (WHERE n > 0), min(n) FILTER (WHERE mode IS NULL), \
+     avg(discount) FILTER (WHERE flag = 'R') FROM t GROUP BY flag ORDER BY flag",
+    "SELECT sum(CASE WHEN mode = 'MAIL' THEN quantity * discount ELSE 0 END), sum(CASE WHEN flag = 'R' THEN 1 ELSE 0 END), \
+     sum(CASE WHEN mode LIKE 'S%' OR mode IS NULL THEN n END), count(CASE WHEN n > 5 THEN k END), \
+     avg(CASE WHEN n < 0 THEN discount ELSE 0 END), sum(CASE WHEN k < 0 THEN n ELSE 0 END), \
+     sum(CASE WHEN n > 0 THEN n ELSE 0 END) FILTER (WHERE k < 0) FROM t",
     "SELECT flag, sum(real) > 0, count(DISTINCT run) FROM t GROUP BY flag ORDER BY flag",
-    "SELECT count(*), sum(quantity) FILTER (WHERE flag = 'R') FROM t WHERE length(comment) > 9",
+    "SELECT count(*), sum(real) FILTER (WHERE flag = 'R') > 0 FROM t WHERE length(comment) > 9",
 ];
 
 fn server(faults: Option<DeviceFaults>) -> Server {
@@ -114,7 +120,7 @@ async fn chunks_on_the_device_go_there_and_the_plan_says_so() {
     place(&server, || true);
     server.run("SET terrace.gpu = force").await.unwrap();
     // The first chunk has deleted rows.
-    for query in [0, 1, 4, 5, 7, 8].map(|number: usize| QUERIES[number]) {
+    for query in [0, 1, 4, 5, 7, 8, 12, 13].map(|number: usize| QUERIES[number]) {
         let plan = explained(&server, &format!("EXPLAIN {query}")).await;
         assert!(plan.contains("KernelExec: device=hbm (emulated), gpu=force, columns=["), "{query}: {plan}");
         assert!(!plan.contains("chunks=0 of ") && plan.contains("chosen: device"), "{plan}");
@@ -122,7 +128,7 @@ async fn chunks_on_the_device_go_there_and_the_plan_says_so() {
         assert!(ran.contains("chunks_on_device=") && !ran.contains("chunks_on_device=0"), "{query}: {ran}");
         assert!(ran.contains("device_failures=0"), "{query}: {ran}");
     }
-    for query in &QUERIES[12..] {
+    for query in &QUERIES[14..] {
         let plan = explained(&server, &format!("EXPLAIN {query}")).await;
         assert!(!plan.contains("KernelExec"), "{query}: {plan}");
     }

@@ -279,11 +279,12 @@ impl DeviceWork {
             self.plan.text_columns().map(|column| (column, Texts::default())).collect();
         let chunks = self.chunks.iter().map(|chunk| self.columns(chunk, &mut texts)).collect::<Option<Vec<_>>>();
         let Some(chunks) = chunks else { return internal_err!("an image of texts without a dictionary") };
-        let Some(filter) = self.plan.filter.filter(&texts)? else {
+        let filter = self.plan.filter.filter(&texts)?;
+        let (Some(filter), Some(measures)) = (filter, self.plan.measures.with_codes(&texts)?) else {
             return Err(DataFusionError::NotImplemented("a condition that is unknown for a text, on a device".into()));
         };
         let keys = self.plan.keys.iter().map(|key| ColumnRef::Chunk(*key)).collect();
-        let scan = Scan { filter, keys, measures: self.plan.measures.clone() };
+        let scan = Scan { filter, keys, measures };
         let device = self.tier.device().as_ref();
         let computed = Program::new(device, &scan, &chunks, &[]).and_then(|mut program| {
             program.launch(device)?;

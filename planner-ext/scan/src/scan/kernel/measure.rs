@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use arrow::datatypes::DataType;
+use datafusion::common::ScalarValue;
 use datafusion::logical_expr::Operator;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::{BinaryExpr, CastExpr, Literal};
@@ -47,7 +48,10 @@ impl Affine {
 /// The factors whose product an expression over the table is, and its type; `None` where kernels do not compute it.
 pub(super) fn product(expr: &Arc<dyn PhysicalExpr>, columns: &mut KernelColumns) -> Option<(Vec<Factor>, DataType)> {
     let data_type = expr.data_type(columns.schema()).ok()?;
-    let factors = factors(expr, columns)?;
+    let one = ScalarValue::Int64(Some(1));
+    let is_one = expr.downcast_ref::<Literal>().is_some_and(|literal| *literal.value() == one);
+    // Without factors the product is 1.
+    let factors = if is_one { Vec::new() } else { factors(expr, columns)? };
     Some((factors, data_type))
 }
 

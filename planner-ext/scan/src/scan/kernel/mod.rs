@@ -8,6 +8,7 @@
 //!
 //! - `condition`: filters as kernels test them, and the columns that they read
 //! - `exec`: the plan node
+//! - `masked`: measures over a part of the rows, for FILTER and CASE
 //! - `measure`: arguments of aggregates as products of factors
 //! - `output`: the groups that kernels found as rows
 //! - `plan`: what kernels compute in place of the first half of an aggregate
@@ -15,6 +16,7 @@
 
 mod condition;
 mod exec;
+mod masked;
 mod measure;
 mod output;
 mod plan;

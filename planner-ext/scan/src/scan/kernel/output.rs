@@ -43,9 +43,9 @@ impl KernelPlan {
 /// The value of a state for a group with these measures.
 fn value_of(state: State, measures: &[i128]) -> Option<i128> {
     match state {
-        State::Count(counted) => measures.get(counted).copied(),
+        State::Count(counted) => counted.rows(measures),
         State::Value { value, counted } => {
-            measures.get(value).copied().filter(|_| measures.get(counted).is_some_and(|rows| *rows > 0))
+            measures.get(value).copied().filter(|_| counted.rows(measures).is_some_and(|rows| rows > 0))
         }
     }
 }
@@ -92,6 +92,7 @@ mod tests {
         Date32Type, Decimal32Type, Decimal128Type, Int8Type, TimeUnit, TimestampMicrosecondType, UInt64Type,
     };
 
+    use super::super::masked::Counted;
     use super::*;
 
     fn array(data_type: &DataType) -> ArrayRef {
@@ -113,9 +114,9 @@ mod tests {
 
     #[test]
     fn a_state_without_values_is_null() {
-        let sum = State::Value { value: 1, counted: 2 };
+        let sum = State::Value { value: 1, counted: Counted::by(2) };
         assert_eq!(
-            [value_of(sum, &[3, 10, 2]), value_of(sum, &[3, 0, 0]), value_of(State::Count(0), &[0])],
+            [value_of(sum, &[3, 10, 2]), value_of(sum, &[3, 0, 0]), value_of(State::Count(Counted::by(0)), &[0])],
             [Some(10), None, Some(0)]
         );
     }

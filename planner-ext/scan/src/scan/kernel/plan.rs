@@ -1,6 +1,5 @@
 //! The first half of an aggregate over a scan, as kernels compute it: filter, keys of groups, measures.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, SchemaRef};
@@ -11,9 +10,10 @@ use datafusion::physical_expr::expressions::{Column, Literal};
 use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::{ExecutionPlan, InputOrderMode};
-use terrace_tier_store::tier::hbm::device::scan::{Aggregate, ColumnRef, Factor, Measure};
+use terrace_tier_store::tier::hbm::device::scan::{Aggregate, ColumnRef, Measure};
 
 use super::condition::{Condition, KernelColumns};
+use super::masked::{Argument, Counted, Measures};
 use super::measure::product;
 use crate::scan::exec::TierScanExec;
 
@@ -24,13 +24,13 @@ const MOST_MEASURES: usize = 24;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum State {
     /// A count.
-    Count(usize),
+    Count(Counted),
     /// A sum or an extreme; null when `counted` is 0: no row had a value.
     Value {
         /// The sum, or the extreme.
         value: usize,
         /// The rows that had one.
-        counted: usize,
+        counted: Counted,
     },
 }
 
@@ -44,43 +44,11 @@ pub(super) struct KernelPlan {
     /// Numbers of the columns that are the keys of the groups.
     pub(super) keys: Vec<u32>,
     /// The measures; the first one counts rows.
-    pub(super) measures: Vec<Measure>,
+    pub(super) measures: Measures,
     /// The columns of the output after those of the keys.
     pub(super) states: Vec<State>,
     /// The schema of the output.
     pub(super) schema: SchemaRef,
-}
-
-/// The measures so far.
-struct Measures {
-    measures: Vec<Measure>,
-}
-
-impl Measures {
-    /// The number of a measure.
-    fn number_of(&mut self, measure: Measure) -> usize {
-        let known = self.measures.iter().position(|known| *known == measure);
-        known.unwrap_or_else(|| {
-            self.measures.push(measure);
-            self.measures.len() - 1
-        })
-    }
-
-    /// The number of the measure that counts the rows in which none of these columns is null.
-    fn counted(&mut self, columns: impl IntoIterator<Item = ColumnRef>) -> usize {
-        // In some order without duplicates, so that equal counts are one measure.
-        let mut distinct: Vec<ColumnRef> = Vec::new();
-        for column in columns {
-            if !distinct.contains(&column) {
-                distinct.push(column);
-            }
-        }
-        distinct.sort_by_key(|column| match column {
-            ColumnRef::Chunk(column) | ColumnRef::Join { column, .. } => *column,
-        });
-        let one = |column| Factor { column, offset: 1, scale: 0 };
-        self.number_of(Measure::sum(distinct.into_iter().map(one).collect()))
-    }
 }
 
 /// The scan below an aggregate, through projections only.
@@ -100,8 +68,7 @@ impl KernelPlan {
         let is_first_half = *aggregate.mode() == AggregateMode::Partial
             && aggregate.limit_options().is_none()
             && *aggregate.input_order_mode() == InputOrderMode::Linear
-            && aggregate.group_expr().is_single()
-            && aggregate.filter_expr().iter().all(Option::is_none);
+            && aggregate.group_expr().is_single();
         let scan = scan_below(aggregate).filter(|_| is_first_half)?;
         let config = scan.config();
         if !config.dynamic.is_empty() || config.fetch.is_some() || config.ordering.is_some() {
@@ -113,18 +80,22 @@ impl KernelPlan {
         let over_table = |expr: &Arc<dyn PhysicalExpr>| over_table(aggregate, scan, expr);
         let keys = aggregate.group_expr().expr().iter().map(|(expr, _)| columns.column(&over_table(expr)?));
         let keys = keys.collect::<Option<Vec<u32>>>()?;
-        let mut measures = Measures { measures: vec![Measure::count()] };
+        let mut measures = Measures::new();
         let mut states = Vec::new();
-        for function in aggregate.aggr_expr() {
+        for (function, filter) in aggregate.aggr_expr().iter().zip(aggregate.filter_expr()) {
             let args = function.expressions();
             let [arg] = args.as_slice() else { return None };
-            states.extend(states_of(function, &over_table(arg)?, &mut columns, &mut measures)?);
+            let filter = match filter {
+                Some(filter) => Some(over_table(filter)?),
+                None => None,
+            };
+            let argument = measures.argument(over_table(arg)?, filter, &mut columns)?;
+            states.extend(states_of(function, &argument, &mut columns, &mut measures)?);
         }
         let schema = aggregate.schema();
         let is_complete = schema.fields().len() == keys.len() + states.len();
-        let Measures { measures } = measures;
         // Without a column there is nothing to read.
-        let is_worth_it = !columns.positions().is_empty() && measures.len() <= MOST_MEASURES;
+        let is_worth_it = !columns.positions().is_empty() && measures.count() <= MOST_MEASURES;
         (is_complete && is_worth_it).then_some(Self { columns, filter, keys, measures, states, schema })
     }
 
@@ -158,7 +129,7 @@ fn over_table(
 /// The columns of the state of an aggregate function, in the order in which DataFusion has them.
 fn states_of(
     function: &AggregateFunctionExpr,
-    arg: &Arc<dyn PhysicalExpr>,
+    argument: &Argument,
     columns: &mut KernelColumns,
     measures: &mut Measures,
 ) -> Option<Vec<State>> {
@@ -167,17 +138,17 @@ fn states_of(
     }
     let types: Vec<DataType> = function.state_fields().ok()?.iter().map(|field| field.data_type().clone()).collect();
     let sum = |columns: &mut KernelColumns, measures: &mut Measures| {
-        let (factors, data_type) = product(arg, columns)?;
-        let used: BTreeSet<u32> = factors.iter().filter_map(|factor| chunk_column(factor.column)).collect();
-        let counted = measures.counted(used.into_iter().map(ColumnRef::Chunk));
-        let value = measures.number_of(Measure::sum(factors));
+        let (factors, data_type) = product(&argument.expr, columns)?;
+        let counted = measures.counted(factors.iter().map(|factor| factor.column), argument);
+        let value = measures.number_of(Measure::sum(factors), argument.rows);
         Some((State::Value { value, counted }, counted, data_type))
     };
     match function.fun().name() {
         "count" => {
-            let counted = match arg.downcast_ref::<Literal>() {
-                Some(literal) => (!literal.value().is_null()).then_some(0)?,
-                None => measures.counted([ColumnRef::Chunk(columns.column(arg)?)]),
+            let counted = match argument.expr.downcast_ref::<Literal>() {
+                Some(literal) if literal.value().is_null() => return None,
+                Some(_) => measures.counted([], argument),
+                None => measures.counted([ColumnRef::Chunk(columns.column(&argument.expr)?)], argument),
             };
             (types == [DataType::Int64]).then(|| vec![State::Count(counted)])
         }
@@ -191,21 +162,15 @@ fn states_of(
             let fits = *count == DataType::UInt64 && is_sum_of(total, &data_type) && *total != DataType::Int64;
             fits.then(|| vec![State::Count(counted), state])
         }
-        name @ ("min" | "max") => {
-            let (column, data_type) = columns.number(arg)?;
+        name @ ("min" | "max") if argument.with_zeros.is_none() => {
+            let (column, data_type) = columns.number(&argument.expr)?;
             let aggregate = if name == "min" { Aggregate::Min } else { Aggregate::Max };
-            let value = measures.number_of(Measure { aggregate, filter: None, factors: vec![column.factor()] });
-            let counted = measures.counted([column]);
+            let measure = Measure { aggregate, filter: None, factors: vec![column.factor()] };
+            let value = measures.number_of(measure, argument.rows);
+            let counted = measures.counted([column], argument);
             (types == [data_type]).then(|| vec![State::Value { value, counted }])
         }
         _ => None,
-    }
-}
-
-fn chunk_column(column: ColumnRef) -> Option<u32> {
-    match column {
-        ColumnRef::Chunk(column) => Some(column),
-        ColumnRef::Join { .. } => None,
     }
 }
 
