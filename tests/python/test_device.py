@@ -44,14 +44,14 @@ def metrics(server):
 
 def test_second_copies_are_made_used_and_dropped(server):
     tier = server.tiers()["hbm"]
-    assert tier["emulated"] and tier["kind"] == "hbm" and tier["placed_bytes"] == 0, tier
+    assert tier["emulated"] and tier["kind"] == "hbm" and tier["stored_bytes"] == 0, tier
     expected = answer(server, "off", SUMS)
     counted = rows(server, "select column_name, max(kernel) as kernel from system.segments where table_name = 't' group by 1")
     assert {row["column_name"] for row in counted if row["kernel"] > 0} == {"k", "quantity", "mode"}, counted
     server.query("alter table t pin columns (k, quantity, mode) to hbm")
     server.epoch()
     assert on_device(server) == {"k", "quantity", "mode"}
-    assert server.tiers()["hbm"]["placed_bytes"] > 0
+    assert server.tiers()["hbm"]["stored_bytes"] > 0
     for gpu in ["force", "auto", "off"]:
         assert answer(server, gpu, SUMS) == expected, gpu
     plan = str(answer(server, "force", f"explain {SUMS}"))
@@ -67,7 +67,7 @@ def test_second_copies_are_made_used_and_dropped(server):
     assert answer(server, "force", SUMS) == answer(server, "off", SUMS) != expected
     server.budget("hbm", 0)
     server.epoch()
-    assert on_device(server) == set() and server.tiers()["hbm"]["placed_bytes"] == 0
+    assert on_device(server) == set() and server.tiers()["hbm"]["stored_bytes"] == 0
 
 
 def test_copies_come_back_after_a_restart(tmp_path):
