@@ -13,7 +13,7 @@ const bytes = b => {
 const count = n => Number(n || 0).toLocaleString("en");
 const time = us => us < 1e3 ? Math.round(us) + " µs" : us < 1e6 ? (us / 1e3).toFixed(us < 1e4 ? 1 : 0) + " ms" : us < 6e7 ? (us / 1e6).toFixed(1) + " s" : Math.floor(us / 6e7) + " min " + Math.floor(us % 6e7 / 1e6) + " s";
 const ago = us => { const s = Math.max(0, Date.now() / 1e3 - us / 1e6); return s < 2 ? "now" : s < 60 ? Math.round(s) + " s ago" : s < 3600 ? Math.round(s / 60) + " min ago" : s < 172800 ? Math.round(s / 3600) + " h ago" : Math.round(s / 86400) + " d ago"; };
-const colour = tier => `var(--${["dram", "nvm", "ssd"].includes(state.kinds[tier]) ? state.kinds[tier] : "other"})`;
+const colour = tier => `var(--${["dram", "nvm", "ssd", "hbm"].includes(state.kinds[tier]) ? state.kinds[tier] : "other"})`;
 
 /* A letter per tier, so that tiers are told apart without colours: the first one of the name that no faster tier has. */
 function marks(names) {

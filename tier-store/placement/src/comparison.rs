@@ -90,7 +90,7 @@ impl Tiering {
         let DeviceBudgets { fastest_bytes, share } = budgets;
         let mut inputs = self.settled_inputs(fastest_bytes)?;
         let emulated = self.shared.host()?.device_tier().is_some_and(|tier| tier.emulated());
-        let hot_bytes = hot_bytes(&inputs);
+        let hot_bytes = inputs.hot_image_bytes();
         let Some(device) = &mut inputs.device else {
             return Err(Error::Invalid("there is no device to compare policies on".to_owned()));
         };
@@ -119,12 +119,6 @@ impl Tiering {
         }
         Ok(inputs)
     }
-}
-
-/// Bytes of all images that some scan could use.
-fn hot_bytes(inputs: &Inputs) -> u64 {
-    let hot = inputs.segments.iter().filter(|segment| segment.heat.kernel > 0.0);
-    hot.map(|segment| segment.image_charged_bytes()).sum()
 }
 
 /// The cost of a policy to settled inputs with a device.
@@ -228,7 +222,7 @@ mod tests {
         let segments = segments.map(|segment| segment.with_image(MIB)).collect();
         let mut inputs = Inputs { device: Some(device(0)), ..plan_inputs(two_tiers(2 * MIB), segments) };
         inputs.settle();
-        assert_eq!(hot_bytes(&inputs), 8 * MIB);
+        assert_eq!(inputs.hot_image_bytes(), 8 * MIB);
         let mut before_us = f64::INFINITY;
         for budget_bytes in (0..=8).map(|number| number * MIB) {
             inputs.device = Some(device(budget_bytes));
@@ -239,7 +233,7 @@ mod tests {
             for other in PolicyKind::ALL.map(found) {
                 assert!(optimal.read_us <= other.read_us * 1.001 && other.used_bytes <= budget_bytes, "{other:?}");
             }
-            let fills = budget_bytes == 0 || budget_bytes == hot_bytes(&inputs);
+            let fills = budget_bytes == 0 || budget_bytes == inputs.hot_image_bytes();
             assert!(!fills || optimal.used_bytes == budget_bytes, "{optimal:?}");
         }
     }

@@ -11,6 +11,7 @@ use terrace_storage::tier::hbm::{HbmBacking, HbmTier};
 use terrace_test_support::depth::by_depth;
 use terrace_test_support::seeds::{SeedReport, seeds};
 
+use super::advisor::device_note;
 use super::epoch::{EpochPlan, ImageRule, Inputs, SegmentInput, certified_bound_us, plan, plan_by};
 use super::order::Scope;
 use super::policy::PolicyKind;
@@ -186,6 +187,17 @@ fn no_other_policy_costs_less_at_any_budget() {
             }
         }
     }
+}
+
+#[test]
+fn the_advisor_says_what_a_device_saves() {
+    let note = |inputs: &Inputs| device_note(inputs, "hbm", PolicyKind::Optimal.policy(0).as_ref(), Effort::default());
+    let all = inputs(0, MIB, vec![at_home(0, kernel_scans(9.0)), at_home(1, kernel_scans(8.0))]);
+    let said = note(&all).unwrap().unwrap();
+    assert!(said.contains("within the budget of 1.0 MiB there") && said.contains("all 2.0 MiB"), "{said}");
+    let cold = note(&inputs(0, MIB, vec![at_home(0, scans(9.0))])).unwrap().unwrap();
+    assert!(cold.ends_with("could have run there"), "{cold}");
+    assert_eq!(note(&Inputs { device: None, ..all }).unwrap(), None);
 }
 
 /// A host without memory for copies, and a device with room for so many `id` columns.

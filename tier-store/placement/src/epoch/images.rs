@@ -109,6 +109,14 @@ impl SegmentInput {
     }
 }
 
+impl Inputs {
+    /// Bytes of all images that some scan could use.
+    pub(crate) fn hot_image_bytes(&self) -> u64 {
+        let hot = self.segments.iter().filter(|segment| segment.heat.kernel > 0.0);
+        hot.map(SegmentInput::image_charged_bytes).sum()
+    }
+}
+
 /// Time of the reads that kernels make of an image, in microseconds per epoch.
 fn kernel_us(device: &DeviceInput, segment: &SegmentInput) -> f64 {
     let DeviceRates { scan_bytes_per_us, launch_us, .. } = device.rates;
