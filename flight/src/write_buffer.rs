@@ -12,6 +12,10 @@
 use std::{
     io::{self, IoSlice},
     pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
     task::{Context, Poll, ready},
 };
 

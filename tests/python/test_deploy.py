@@ -77,7 +77,9 @@ def test_containers_get_certificates_and_no_way_around_them(name):
 
 def test_kubernetes_probes_the_port_that_says_yes_or_no():
     text = (DEPLOY / "kubernetes.yml").read_text()
-    assert re.findall(r"httpGet: \{path: (/\w+), port: (\w+)\}", text) == [("/healthz", "health"), ("/readyz", "health")]
+    assert re.findall(r"httpGet: \{path: (/\w+), port: (\w+)\}", text) == [
+        ("/healthz", "health"), ("/healthz", "health"), ("/readyz", "health"),
+    ]
     port = re.search(r"name: health, containerPort: (\d+)", text).group(1)
     assert f"TERRACE_HTTP_HEALTH_ADDR=0.0.0.0:{port}" in (DEPLOY / "Dockerfile").read_text()
 

@@ -140,7 +140,7 @@ def parameters():
             yield pytest.param(page, id=page.stem, marks=[] if page.name in FIRST_PAGES else pytest.mark.deep)
 
 
-@pytest.mark.parametrize("page", parameters())
+@pytest.mark.parametrize("page", list(parameters()))
 def test_snippets_run(page, tmp_path, start_server):
     server = start_server()
     places = {"localhost:8080": server.http, "127.0.0.1:8080": server.http, "127.0.0.1:31337": server.flight}

@@ -56,7 +56,7 @@ def test_views_of_texts_are_sent_as_they_are_on_request(uri, cursor, table):
 def test_what_there_is_not_is_refused_by_name(uri):
     with flight_sql.connect(uri, autocommit=True) as connection, connection.cursor() as cursor:
         for sql, words in [
-            ("CREATE TEMPORARY TABLE for_now (a BIGINT)", "temporary tables are not supported"),
+            ("CREATE TEMPORARY TABLE for_now (a BIGINT)", "Temporary tables not supported"),
             ("CREATE TEMPORARY VIEW for_now AS SELECT 1 AS a", "temporary views are not supported"),
             ("CREATE DATABASE other", "there is one catalog"),
             ("SELECT * FROM other.public.for_now", "other"),

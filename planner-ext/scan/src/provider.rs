@@ -98,7 +98,7 @@ impl TierTable {
         projection: Option<&Vec<usize>>,
         filters: &[Expr],
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        Ok(Arc::new(self.scan_operator(state, projection, filters, None)?.as_whole_plan()))
+        Ok(Arc::new(self.scan_operator(state, projection, filters, None)?.into_whole_plan()))
     }
 
     fn scan_operator(

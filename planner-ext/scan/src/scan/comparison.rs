@@ -137,7 +137,7 @@ fn packed(flags: [u8; 8]) -> u8 {
 
 /// The number in the representation of the column: decimals without their point, dates and times in the unit of their
 /// type.
-fn number(literal: &ScalarValue) -> Option<i128> {
+pub(super) fn number(literal: &ScalarValue) -> Option<i128> {
     match literal {
         ScalarValue::Int8(value) => value.map(i128::from),
         ScalarValue::UInt8(value) => value.map(i128::from),

@@ -9,7 +9,7 @@ use arrow::compute::concat;
 use arrow::datatypes::{ArrowNativeType, ArrowPrimitiveType, DataType, Schema, SchemaRef, UInt8Type, UInt16Type};
 use datafusion::common::Result;
 use datafusion::physical_expr::PhysicalExpr;
-use terrace_tier_store::tier::codec::Dictionary;
+use terrace_tier_store::tier::codec::{Dictionary, NumberSet};
 
 use super::filter::mask_of;
 
@@ -19,12 +19,18 @@ pub(super) struct DictionaryFilter {
     dictionary: Dictionary,
     /// By key; the last one is for null. `None` when the filter fails on a value.
     verdicts: Option<Vec<bool>>,
+    /// The keys whose values pass.
+    keys: NumberSet,
 }
 
 impl DictionaryFilter {
     /// Evaluates `expr`, which is over this column alone, on each value and on null.
     pub(super) fn new(expr: &Arc<dyn PhysicalExpr>, schema: &SchemaRef, dictionary: &Dictionary) -> Self {
-        Self { dictionary: dictionary.clone(), verdicts: Self::evaluate(expr, schema, dictionary).ok() }
+        let verdicts = Self::evaluate(expr, schema, dictionary).ok();
+        let by_key = verdicts.as_ref().and_then(|verdicts| verdicts.split_last()).map(|(_, by_key)| by_key);
+        let passing = by_key.into_iter().flatten().enumerate().filter(|(_, passes)| **passes);
+        let keys = NumberSet::new(passing.map(|(key, _)| key as i128));
+        Self { dictionary: dictionary.clone(), verdicts, keys }
     }
 
     fn evaluate(expr: &Arc<dyn PhysicalExpr>, schema: &SchemaRef, dictionary: &Dictionary) -> Result<Vec<bool>> {
@@ -52,6 +58,29 @@ impl DictionaryFilter {
             return false;
         };
         !(verdicts.contains(&true) || nulls && *null_verdict)
+    }
+
+    /// Like [`DictionaryFilter::pass`], by a function that finds the rows whose key is one of some, null for null, if it does.
+    pub(super) fn pass_packed(
+        &self,
+        among: impl FnOnce(&NumberSet) -> Option<BooleanArray>,
+    ) -> Option<Option<BooleanArray>> {
+        let (null_verdict, verdicts) = self.verdicts.as_ref()?.split_last()?;
+        let found = among(&self.keys)?;
+        if !verdicts.contains(&false) && (*null_verdict || found.null_count() == 0) {
+            return Some(None);
+        }
+        let mask = match found.nulls() {
+            None => found.values().clone(),
+            Some(valid) if *null_verdict => found.values() | &!valid.inner(),
+            Some(valid) => found.values() & valid.inner(),
+        };
+        Some(Some(BooleanArray::new(mask, None)))
+    }
+
+    /// False when the filter fails on a value, so that it has to be evaluated on the rows.
+    pub(super) fn has_verdicts(&self) -> bool {
+        self.verdicts.is_some()
     }
 
     /// The rows whose keys pass, `Some(None)` when all do; `None` when the filter has to be evaluated on the rows.

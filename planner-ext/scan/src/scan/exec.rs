@@ -374,7 +374,7 @@ impl TierScanExec {
     }
 
     /// Like this scan, as a plan of its own: at the level that the rule of levels gives to one.
-    pub(crate) fn as_whole_plan(self) -> Self {
+    pub(crate) fn into_whole_plan(self) -> Self {
         if self.config.has_filters() { self.at_level(Level::new(0)) } else { self }
     }
 

@@ -29,7 +29,9 @@ use super::dictionary_filter::DictionaryFilter;
 use super::keys::JoinKeys;
 use super::like::by_pieces;
 use super::membership::{self, Membership};
+use super::packed_test::{PackedTest, StoredTest};
 use super::pruning::widen;
+use super::stream::FEW_SELECTED;
 use crate::floats::present_form;
 
 /// Cost of an expression that can fail on a value; dearer than any that cannot.
@@ -47,9 +49,16 @@ pub(super) trait Columns {
     fn keys(&mut self, slot: usize) -> Option<(Dictionary, ArrayRef)>;
     /// The values of a column as they are stored, which may be narrower than declared; `None` for keys of a dictionary.
     fn stored(&mut self, slot: usize) -> Option<ArrayRef>;
-    /// For each row of a column of packed numbers, whether its value is in a range, and null for null; `None` for other
-    /// columns.
-    fn within(&mut self, slot: usize, values: &RangeInclusive<i128>) -> Option<BooleanArray>;
+    /// For each row, whether its packed value passes a test, and null for null; `None` where it is not packed, or not so.
+    fn packed(&mut self, slot: usize, test: PackedTest<'_>) -> Option<BooleanArray>;
+    /// For each row, whether it is null; `None` when only the values show it.
+    fn is_null(&mut self, slot: usize) -> Option<BooleanArray>;
+    /// True for a column of packed values, no keys of a dictionary, that were not unpacked yet.
+    fn is_packed(&self, slot: usize) -> bool;
+    /// The dictionary of a column that is stored as keys.
+    fn dictionary(&self, slot: usize) -> Option<Dictionary>;
+    /// Like `values`, but only values of selected rows have to be right.
+    fn selected_values(&mut self, slot: usize, selected: &BooleanArray) -> Result<ArrayRef>;
 }
 
 impl<F: FnMut(usize) -> Result<ArrayRef>> Columns for F {
@@ -65,8 +74,24 @@ impl<F: FnMut(usize) -> Result<ArrayRef>> Columns for F {
         None
     }
 
-    fn within(&mut self, _slot: usize, _values: &RangeInclusive<i128>) -> Option<BooleanArray> {
+    fn packed(&mut self, _slot: usize, _test: PackedTest<'_>) -> Option<BooleanArray> {
         None
+    }
+
+    fn is_null(&mut self, _slot: usize) -> Option<BooleanArray> {
+        None
+    }
+
+    fn is_packed(&self, _slot: usize) -> bool {
+        false
+    }
+
+    fn dictionary(&self, _slot: usize) -> Option<Dictionary> {
+        None
+    }
+
+    fn selected_values(&mut self, slot: usize, _selected: &BooleanArray) -> Result<ArrayRef> {
+        self(slot)
     }
 }
 
@@ -81,6 +106,8 @@ pub(super) struct Conjunct {
     dynamic: bool,
     /// The conjunct as a comparison with a number, if it is one.
     comparison: Option<Comparison>,
+    /// The conjunct as a test of values where they lie, if it is another one.
+    test: Option<StoredTest>,
     /// For a run-time filter: the bitmap of its generation, once a partition found that it pays.
     membership: Arc<Mutex<SharedMembership>>,
     /// For the run-time filter of a join: the join's keys.
@@ -102,7 +129,10 @@ impl Conjunct {
         let cost = if dynamic { DYNAMIC_COST } else { cost(expr, schema) };
         let expr = by_pieces(reassign_expr_columns(Arc::clone(expr), &narrow)?)?;
         let comparison = Comparison::from_expr(&expr, &narrow);
-        Ok(Self { expr, schema: narrow, slots, cost, dynamic, comparison, membership: Arc::default(), keys: None })
+        let is_other = comparison.is_none() && !dynamic;
+        let test = is_other.then(|| StoredTest::from_expr(&expr, &narrow)).flatten();
+        let membership = Arc::default();
+        Ok(Self { expr, schema: narrow, slots, cost, dynamic, comparison, test, membership, keys: None })
     }
 
     /// Binds all filters, cheapest first; equal ones keep their order.
@@ -148,22 +178,55 @@ impl Conjunct {
         columns: &mut impl Columns,
     ) -> Option<Option<BooleanArray>> {
         let [slot] = self.slots.as_slice() else { return None };
-        let (dictionary, keys) = if self.dynamic { None } else { columns.keys(*slot) }?;
+        let dictionary = if self.dynamic { None } else { columns.dictionary(*slot) }?;
         if !known.as_ref().is_some_and(|known| known.is_for(&dictionary)) {
             *known = Some(DictionaryFilter::new(&self.expr, &self.schema, &dictionary));
         }
-        known.as_ref()?.pass(&keys)
+        let filter = known.as_ref().filter(|filter| filter.has_verdicts())?;
+        match filter.pass_packed(|keys| columns.packed(*slot, PackedTest::Keys(keys))) {
+            Some(passed) => Some(passed),
+            None => filter.pass(&columns.keys(*slot)?.1),
+        }
     }
 
-    /// Like `pass_keys`, but on values as they are stored; `None` when it has to be evaluated on the declared values.
-    fn pass_stored(&self, columns: &mut impl Columns) -> Option<BooleanArray> {
-        let comparison = self.comparison?;
-        let [slot] = self.slots.as_slice() else { return None };
-        let passed = match comparison.pass_packed(|values| columns.within(*slot, values)) {
-            Some(passed) => passed,
-            None => comparison.pass(&columns.stored(*slot)?)?,
+    /// Like `pass_keys`, but on values of `rows` rows as they are stored; `None` when it has to be evaluated on the declared
+    /// values.
+    fn pass_stored(&self, rows: usize, columns: &mut impl Columns) -> Option<BooleanArray> {
+        let passed = match (&self.comparison, &self.test) {
+            (Some(comparison), _) => self.compare(comparison, columns),
+            (None, Some(test)) => test.pass(rows, &self.slots, columns),
+            (None, None) => None,
         };
-        Some(if passed.null_count() > 0 { prep_null_mask_filter(&passed) } else { passed })
+        passed.map(without_nulls)
+    }
+
+    /// For each row, whether the value of the one column passes, by the values as they are stored.
+    fn compare(&self, comparison: &Comparison, columns: &mut impl Columns) -> Option<BooleanArray> {
+        let [slot] = self.slots.as_slice() else { return None };
+        match comparison.pass_packed(|values| columns.packed(*slot, PackedTest::Within(values))) {
+            Some(passed) => Some(passed),
+            None => comparison.pass(&columns.stored(*slot)?),
+        }
+    }
+
+    /// The columns of `rows` rows. Where few are left in `selection` and the conjunct is evaluated on these, the values of others
+    /// are arbitrary.
+    fn batch(&self, rows: usize, selection: &Selection, columns: &mut impl Columns) -> Result<RecordBatch> {
+        let few = match selection {
+            Selection::Some(mask) => {
+                let survivors = mask.true_count();
+                let few = survivors * FEW_SELECTED < rows && self.evaluates_on_survivors(survivors, rows);
+                few.then_some(mask)
+            }
+            Selection::All | Selection::Nothing => None,
+        };
+        let values = self.slots.iter().map(|slot| match few {
+            Some(mask) => columns.selected_values(*slot, mask),
+            None => columns.values(*slot),
+        });
+        let values = values.collect::<Result<_>>()?;
+        let options = RecordBatchOptions::new().with_row_count(Some(rows));
+        Ok(RecordBatch::try_new_with_options(Arc::clone(&self.schema), values, &options)?)
     }
 
     /// True when it is about one column alone, and neither true for a value of the column's dictionary in a chunk nor,
@@ -174,10 +237,22 @@ impl Conjunct {
             && DictionaryFilter::new(&self.expr, &self.schema, dictionary).passes_nothing(nulls)
     }
 
-    /// The conjunct as a comparison, with the position of its column in the scan's list.
-    pub(super) fn comparison(&self) -> Option<(usize, &Comparison)> {
+    /// The position in the scan's list of its one column, if bounds of values show that none of them passes
+    /// ([`Conjunct::may_pass`]).
+    pub(super) fn bounded_slot(&self) -> Option<usize> {
         let [slot] = self.slots.as_slice() else { return None };
-        self.comparison.as_ref().map(|comparison| (*slot, comparison))
+        let is_bounded =
+            self.comparison.is_some() || self.test.as_ref().is_some_and(|test| test.may_pass(0, 0).is_some());
+        is_bounded.then_some(*slot)
+    }
+
+    /// False when no value from `min` to `max` of its one column passes.
+    pub(super) fn may_pass(&self, min: i64, max: i64) -> bool {
+        match (&self.comparison, &self.test) {
+            (Some(comparison), _) => comparison.may_pass(min, max),
+            (None, Some(test)) => test.may_pass(min, max).unwrap_or(true),
+            (None, None) => true,
+        }
     }
 
     /// The bitmap of `current`; the first partition that asks for it makes it.
@@ -248,6 +323,15 @@ impl Selection {
         }
     }
 
+    /// True when a selected row is among those of `mask`, which has no nulls.
+    fn has_any_of(&self, mask: &BooleanArray) -> bool {
+        match self {
+            Self::All => mask.true_count() > 0,
+            Self::Nothing => false,
+            Self::Some(selected) => (selected.values() & mask.values()).count_set_bits() > 0,
+        }
+    }
+
     /// A sample of the selected rows, if some are selected and not all.
     pub(super) fn sample(&self) -> Sample {
         match self {
@@ -295,6 +379,9 @@ struct DynamicFilterState {
 struct CurrentForm {
     generation: u64,
     expr: Arc<dyn PhysicalExpr>,
+    comparison: Option<Comparison>,
+    /// A test of values where they lie that is a part of it, or all of it.
+    test: Option<StoredTest>,
     /// Rows evaluated so far.
     evaluated: usize,
     /// Range of values that could each be evaluated once instead.
@@ -349,10 +436,41 @@ impl DynamicFilterState {
         Ok(())
     }
 
+    /// The keys that pass, once they are known.
+    fn members(&self) -> Option<&Arc<Membership>> {
+        self.keys.as_ref().or(self.current.as_ref().and_then(|c| c.membership.as_ref()))
+    }
+
+    /// The rows of `rows` rows that pass `conjunct`, `Some(None)` when all, found where the values lie; `None` when it has to be
+    /// evaluated on the declared values.
+    fn pass_stored(
+        &self,
+        conjunct: &Conjunct,
+        rows: usize,
+        selection: &Selection,
+        columns: &mut impl Columns,
+    ) -> Option<Option<BooleanArray>> {
+        if let Some(members) = self.members() {
+            let [slot] = conjunct.slots.as_slice() else { return None };
+            return Some(Some(without_nulls(columns.packed(*slot, PackedTest::Members(members))?)));
+        }
+        let current = self.current.as_ref()?;
+        // As long as its join or top-k knows nothing, a filter is true.
+        if current.expr.downcast_ref::<Literal>().is_some_and(|l| *l.value() == ScalarValue::Boolean(Some(true))) {
+            return Some(None);
+        }
+        if let Some(comparison) = &current.comparison {
+            return conjunct.compare(comparison, columns).map(|passed| Some(without_nulls(passed)));
+        }
+        let test = current.test.as_ref()?;
+        let passed = without_nulls(test.pass(rows, &conjunct.slots, columns)?);
+        // A part decides alone where it leaves no row.
+        (test.is_exact() || !selection.has_any_of(&passed)).then_some(Some(passed))
+    }
+
     /// The rows of `batch` that pass `conjunct`; `None` when all.
     fn pass(&self, conjunct: &Conjunct, batch: &RecordBatch, selection: &Selection) -> Result<Option<BooleanArray>> {
-        let membership = self.keys.as_ref().or(self.current.as_ref().and_then(|c| c.membership.as_ref()));
-        let tested = membership.and_then(|m| m.test(batch.columns().first()?));
+        let tested = self.members().and_then(|m| m.test(batch.columns().first()?));
         match (tested, &self.current) {
             (Some(tested), _) => mask_of(tested),
             (None, Some(current)) => conjunct.pass(&current.expr, batch, selection),
@@ -369,7 +487,10 @@ impl DynamicFilterState {
             _ => {
                 let expr = widen(&present_form(&conjunct.expr)?, Self::MOST_BRANCHES);
                 let range = membership::range(&expr, &conjunct.schema);
-                *known = Some(CurrentForm { generation, expr, evaluated: 0, range, membership: None });
+                let comparison = Comparison::from_expr(&expr, &conjunct.schema);
+                let test = StoredTest::part_of_expr(&expr, &conjunct.schema);
+                *known =
+                    Some(CurrentForm { generation, expr, comparison, test, evaluated: 0, range, membership: None });
             }
         }
         known.as_mut().ok_or_else(|| DataFusionError::Internal("a run-time filter has no current form".into()))
@@ -402,18 +523,24 @@ impl SliceFilter {
                 continue;
             }
             let mut start = None;
-            let as_stored = conjunct.pass_keys(dictionary_filter, columns);
-            let passed = match as_stored.or_else(|| conjunct.pass_stored(columns).map(Some)) {
-                Some(passed) => passed,
-                None => {
-                    let values = conjunct.slots.iter().map(|slot| columns.values(*slot)).collect::<Result<_>>()?;
-                    let options = RecordBatchOptions::new().with_row_count(Some(rows));
-                    let batch = RecordBatch::try_new_with_options(Arc::clone(&conjunct.schema), values, &options)?;
-                    if conjunct.dynamic {
-                        state.prepare(conjunct, before)?;
+            let passed = if conjunct.dynamic {
+                state.prepare(conjunct, before)?;
+                start = Some(thread_cpu_ns());
+                match state.pass_stored(conjunct, rows, &selection, columns) {
+                    Some(passed) => passed,
+                    None => {
+                        // Unpacking is not counted: the values are likely to be wanted anyway.
+                        let batch = conjunct.batch(rows, &selection, columns)?;
                         start = Some(thread_cpu_ns());
                         state.pass(conjunct, &batch, &selection)?
-                    } else {
+                    }
+                }
+            } else {
+                let by_keys = conjunct.pass_keys(dictionary_filter, columns);
+                match by_keys.or_else(|| conjunct.pass_stored(rows, columns).map(Some)) {
+                    Some(passed) => passed,
+                    None => {
+                        let batch = conjunct.batch(rows, &selection, columns)?;
                         conjunct.pass(&conjunct.expr, &batch, &selection)?
                     }
                 }
@@ -444,6 +571,11 @@ impl Conjunct {
     fn evaluates_on_survivors(&self, survivors: usize, rows: usize) -> bool {
         self.cost >= FALLIBLE_COST || survivors * 5 <= rows || (self.cost >= DEAR_COST && survivors * 2 <= rows)
     }
+}
+
+/// False where it is null.
+fn without_nulls(mask: BooleanArray) -> BooleanArray {
+    if mask.null_count() > 0 { prep_null_mask_filter(&mask) } else { mask }
 }
 
 /// The rows for which a boolean value is true; `None` when it is true for all, an empty mask when for none.

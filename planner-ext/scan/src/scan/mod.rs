@@ -21,6 +21,7 @@
 //! - `observer`: takes the outcomes of chunks: heat, metrics, page bounds, samples, filters, offers to memory
 //! - `open`: a chunk whose columns are loaded, given out in slices
 //! - `outcome`: what the scan of a chunk has read, as plain data
+//! - `packed_test`: conjuncts as tests of values where they lie, which unpack nothing
 //! - `pages`: the pages of a chunk that a predicate can match, by bounds learned from earlier reads
 //! - `plain_texts`: texts and bytes as plain arrays, for rows that leave the server
 //! - `probe_values`: the single values that a predicate asks a column for
@@ -60,6 +61,7 @@ mod metrics;
 mod observer;
 mod open;
 mod outcome;
+mod packed_test;
 mod pages;
 mod plain_texts;
 mod probe_values;

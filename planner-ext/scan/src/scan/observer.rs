@@ -103,7 +103,7 @@ impl ScanObserver {
         let observed = |(slot, ObservedColumn { column, .. })| ObservedColumn {
             column,
             is_filtered: conjuncts.iter().any(|conjunct| conjunct.slots().contains(&slot)),
-            is_compared: conjuncts.iter().filter_map(Conjunct::comparison).any(|(compared, _)| compared == slot),
+            is_compared: conjuncts.iter().filter_map(Conjunct::bounded_slot).any(|bounded| bounded == slot),
         };
         Self {
             columns: self.columns.into_iter().enumerate().map(observed).collect(),

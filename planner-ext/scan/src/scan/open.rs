@@ -4,7 +4,7 @@
 //! releases the chunk finishes it: its outcome goes to the [`super::observer::ScanObserver`], and the I/O charge of cold
 //! bytes ends.
 
-use std::ops::{Range, RangeInclusive};
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -17,13 +17,14 @@ use terrace_tier_store::Error;
 use terrace_tier_store::heat::Sample;
 use terrace_tier_store::io::Class;
 use terrace_tier_store::table::TableVersion;
-use terrace_tier_store::tier::codec::{self, Dictionary, StoredColumn};
+use terrace_tier_store::tier::codec::{self, Dictionary, Form, StoredColumn};
 
 use super::cold::ColdPart;
 use super::filter::Selection;
 use super::late::SelectedRows;
 use super::metrics::ScanMetrics;
 use super::outcome::{LoadedColumn, PendingOutcome, ReadPlace, RowProgress, ScanOutcome};
+use super::packed_test::PackedTest;
 use super::pages::{self, Overlap, Pages};
 use super::plain_texts::plain_array;
 use super::queue::ScanSpec;
@@ -285,19 +286,37 @@ impl OpenChunk {
 
     /// The values of a slice of a read column as they are stored, which may be narrower than declared.
     pub(super) fn stored(&self, slot: usize, range: &Range<usize>) -> Option<ArrayRef> {
-        let column = self.values(slot).filter(|column| column.rows() == self.rows())?;
-        column.stored_values(range.start, range.len())
+        self.all_values(slot)?.stored_values(range.start, range.len())
     }
 
-    /// For each row of a slice of a read column of packed numbers, whether its value is in a range.
-    pub(super) fn within(
-        &self,
-        slot: usize,
-        range: &Range<usize>,
-        values: &RangeInclusive<i128>,
-    ) -> Option<BooleanArray> {
-        let column = self.values(slot).filter(|column| column.rows() == self.rows())?;
-        column.packed_within(range.start, range.len(), values)
+    /// For each row of a slice of a read column, whether it passes a test of packed values, null for null.
+    pub(super) fn packed(&self, slot: usize, range: &Range<usize>, test: PackedTest<'_>) -> Option<BooleanArray> {
+        test.pass(self.all_values(slot)?, range.start, range.len())
+    }
+
+    /// For each row of a slice of a read column, whether it is null.
+    pub(super) fn is_null(&self, slot: usize, range: &Range<usize>) -> Option<BooleanArray> {
+        self.all_values(slot)?.is_null(range.start, range.len())
+    }
+
+    /// True for a read column of packed values that are no keys of a dictionary.
+    pub(super) fn is_packed(&self, slot: usize) -> bool {
+        self.all_values(slot).is_some_and(|column| column.form() == Form::Packed && column.dictionary().is_none())
+    }
+
+    /// True for a read column of texts or bytes that are packed one by one.
+    pub(super) fn has_packed_texts(&self, slot: usize) -> bool {
+        self.all_values(slot).is_some_and(StoredColumn::has_packed_texts)
+    }
+
+    /// The dictionary of a read column that is stored as keys.
+    pub(super) fn dictionary(&self, slot: usize) -> Option<&Dictionary> {
+        self.values(slot)?.dictionary()
+    }
+
+    /// A read column that has a value for each row of the chunk.
+    fn all_values(&self, slot: usize) -> Option<&StoredColumn> {
+        self.values(slot).filter(|column| column.rows() == self.rows())
     }
 
     fn values(&self, slot: usize) -> Option<&StoredColumn> {

@@ -27,13 +27,13 @@ pub(super) enum Overlap {
 }
 
 impl Pages {
-    /// Pages of `chunk` that may have matching rows, by all comparisons of the scan; `None` when no page is excluded.
+    /// Pages of `chunk` that may have matching rows, by all comparisons and lists of the scan; `None` when no page is excluded.
     pub(super) fn for_chunk(spec: &ScanSpec, chunk: &Chunk) -> Option<Self> {
         let rows = chunk.rows as usize;
         let known = spec.conjuncts.iter().filter_map(|conjunct| {
-            let (slot, comparison) = conjunct.comparison()?;
+            let slot = conjunct.bounded_slot()?;
             let bounds = chunk.columns().get(*spec.columns.get(slot)?)?.page_bounds()?;
-            Some(bounds.rows(rows, |min, max| comparison.may_pass(min, max)))
+            Some(bounds.rows(rows, |min, max| conjunct.may_pass(min, max)))
         });
         let left = known.reduce(|left, known| intersect(&left, &known))?;
         (left.as_slice() != std::slice::from_ref(&(0..rows))).then_some(Self(left))

@@ -3,7 +3,7 @@
 //! Without filters and deletions a batch is a slice of the chunk and is not copied. Otherwise the surviving rows are
 //! copied into batches of the session's size, as in `FilterExec`.
 
-use std::ops::{Range, RangeInclusive};
+use std::ops::Range;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -20,6 +20,7 @@ use terrace_tier_store::tier::codec::Dictionary;
 use super::filter::{Columns, DynamicFilterUse, Selection, SliceFilter};
 use super::metrics::WaitTimer;
 use super::open::OpenChunk;
+use super::packed_test::PackedTest;
 use super::plain_texts::{plain_array, plain_batch};
 use super::queue::{ScanQueue, Work};
 use crate::pause;
@@ -228,7 +229,7 @@ fn new_batch(schema: &SchemaRef, columns: Vec<ArrayRef>, rows: usize) -> Result<
 }
 
 /// When one in so many rows of a slice is selected, or fewer, the others are left out where that saves work.
-const FEW_SELECTED: usize = 2;
+pub(super) const FEW_SELECTED: usize = 2;
 
 /// The columns of one slice of a chunk.
 pub(super) struct Slices<'a> {
@@ -296,10 +297,35 @@ impl Columns for Slices<'_> {
         Some(values)
     }
 
-    fn within(&mut self, slot: usize, values: &RangeInclusive<i128>) -> Option<BooleanArray> {
-        let passed = self.chunk.within(slot, self.range, values)?;
+    fn packed(&mut self, slot: usize, test: PackedTest<'_>) -> Option<BooleanArray> {
+        let passed = self.chunk.packed(slot, self.range, test)?;
         self.touch(slot);
         Some(passed)
+    }
+
+    fn is_null(&mut self, slot: usize) -> Option<BooleanArray> {
+        let nulls = self.chunk.is_null(slot, self.range)?;
+        self.touch(slot);
+        Some(nulls)
+    }
+
+    fn is_packed(&self, slot: usize) -> bool {
+        // Values that were unpacked already are not tested a second time.
+        !matches!(self.known.get(slot), Some(Some(_))) && self.chunk.is_packed(slot)
+    }
+
+    fn dictionary(&self, slot: usize) -> Option<Dictionary> {
+        self.chunk.dictionary(slot).cloned()
+    }
+
+    fn selected_values(&mut self, slot: usize, selected: &BooleanArray) -> Result<ArrayRef> {
+        match self.known.get(slot) {
+            Some(None) | None if self.chunk.has_packed_texts(slot) => {
+                self.touch(slot);
+                self.chunk.slice_selected(slot, self.range, selected.values())
+            }
+            _ => self.values(slot),
+        }
     }
 }
 

@@ -15,7 +15,7 @@ const ROWS: &str = "SELECT value AS k, CAST(value % 50 AS DECIMAL(15, 2)) * 1.00
     CAST('12345678901234567890123456' AS DECIMAL(38, 2)) + value AS wide, to_timestamp_micros(value * 1000003) AS at \
     FROM generate_series(1, 70000)";
 
-const QUERIES: [&str; 9] = [
+const QUERIES: [&str; 13] = [
     "SELECT count(*), sum(k), sum(quantity), sum(n), min(day), max(day), sum(run), count(mode), min(wide), max(at) FROM t",
     "SELECT mode, count(*), sum(quantity), min(n), max(n) FROM t GROUP BY mode ORDER BY mode",
     "SELECT count(*), sum(k) FROM t WHERE day BETWEEN '1994-01-01' AND '1994-06-30' AND quantity < 24",
@@ -24,6 +24,10 @@ const QUERIES: [&str; 9] = [
     "SELECT count(*) FROM t WHERE n = -89993 OR n > 399000 OR n IS NULL",
     "SELECT a.k, b.k FROM t a JOIN t b ON a.k = b.run WHERE a.n < -89900 ORDER BY 1, 2",
     "SELECT * FROM t ORDER BY n % 997, k LIMIT 5",
+    "SELECT count(*), sum(k) FROM t WHERE n IN (-89993, -89986, 5, 399000, NULL) OR comment IN ('text 7', 'text 70000', 'text', '')",
+    "SELECT count(*), min(k) FROM t WHERE n NOT IN (-89993, -89986, 5, 12) AND mode IN ('MAIL', 'RAIL') AND day <> '1992-01-05'",
+    "SELECT k, comment FROM t WHERE comment = 'text 4711' OR (n IS NULL AND k < 40) ORDER BY k",
+    "SELECT k, n, comment FROM t WHERE n IS NOT NULL ORDER BY run DESC, k LIMIT 4",
     "SELECT count(DISTINCT run), count(DISTINCT mode), sum(wide), avg(real) FROM t WHERE at < '1970-01-01 12:00:00'",
 ];
 
@@ -62,7 +66,7 @@ fn cold_server(file_format: FileFormat) -> Server {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn answers_do_not_depend_on_the_format_of_files() {
     // Chunks that are read from disk arrive in any order, in which floats have another sum.
-    let queries = &QUERIES[..8];
+    let queries = &QUERIES[..12];
     let create = format!("CREATE TABLE t WITH (chunk_rows = 30000) AS {ROWS}");
     let arrow = cold_server(FileFormat::Arrow);
     arrow.run(&create).await.unwrap();

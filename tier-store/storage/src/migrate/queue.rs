@@ -390,7 +390,7 @@ impl MoveQueue<'_> {
     }
 
     /// Breaks a deadlock of full tiers: drops the copy of one demotion between memory tiers, or of one that changes its form
-    /// where it lies and lacks no more room than it takes, now; the move is then carried out from the home.
+    /// where it lies ([`Self::has_room_instead`]), now; the move is then carried out from the home.
     fn unblock(&self, pending: &mut VecDeque<NumberedMove>) -> bool {
         let home = self.home_id();
         // The segment could not be read until the home works again.
@@ -406,13 +406,15 @@ impl MoveQueue<'_> {
         matches!(moved, Ok(Outcome::Moved))
     }
 
-    /// True for a change of form on one tier that has room for the new copy in the place of the old one.
+    /// True for a change of form on one tier that has room for the new copy in the place of the old one, or that has more than
+    /// its budget since this fell, so that copies have to go before any comes.
     fn has_room_instead(&self, relocation: &Relocation) -> bool {
         let segment = relocation.chunk.segments.get(relocation.column);
         let (Some(segment), Some(tier)) = (segment, self.tiers.get(usize::from(relocation.to.0))) else { return false };
         let old_bytes = segment.resident.load().as_ref().map_or(0, |copy| copy.bytes.buffer.len());
-        let other_bytes = tier.account().used_bytes().saturating_sub(tier.charged_bytes(old_bytes));
-        other_bytes + tier.charged_bytes(relocation.bytes() as usize) <= tier.account().limit_bytes()
+        let (used_bytes, limit_bytes) = (tier.account().used_bytes(), tier.account().limit_bytes());
+        let other_bytes = used_bytes.saturating_sub(tier.charged_bytes(old_bytes));
+        used_bytes > limit_bytes || other_bytes + tier.charged_bytes(relocation.bytes() as usize) <= limit_bytes
     }
 
     /// The reason for giving up a move whose target stayed full.

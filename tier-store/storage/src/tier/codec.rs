@@ -77,6 +77,7 @@ pub use encode::{
 pub use encode::{check_types, reencode_chunk};
 pub use file_format::{format_of_file, write_chunk_file};
 pub use narrow::{Encoding, may_be_narrow, narrow_column};
+pub use packed::{NumberFilter, NumberSet, TextSet};
 pub use packed::{PackedColumn, PageTable, has_filled_nulls, is_worth_packing, pack, packed_bytes, with_filled_nulls};
 pub use packed_encoding::PackedEncoding;
 pub use part::{Part, PartOptions};

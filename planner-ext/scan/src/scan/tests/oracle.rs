@@ -12,7 +12,7 @@ use terrace_tier_store::table::FileFormat;
 use super::{Fixture, Rng, lines, merge_at_once, run};
 
 fn predicate(rng: &mut Rng, rows: u64) -> String {
-    let atom = |rng: &mut Rng| match rng.below(20) {
+    let atom = |rng: &mut Rng| match rng.below(25) {
         0 => format!("k < {}", rng.below(rows)),
         1 => format!("k BETWEEN {0} AND {0} + {1}", rng.below(rows), rng.below(500)),
         2 => format!("i > {}", rng.below(1000) as i64 - 500),
@@ -32,6 +32,11 @@ fn predicate(rng: &mut Rng, rows: u64) -> String {
         16 => "s IS NULL".to_owned(),
         17 => format!("coalesce(s, '{:02}') LIKE '1%'", rng.below(60)),
         18 => format!("s <> '{0:02} some longer text {0}' OR s IS NULL", rng.below(60)),
+        19 => format!("i NOT IN ({}, {}, 7, -8, NULL)", rng.below(500), rng.below(9)),
+        20 => format!("i IN ({}, {}, 40, 41, 42, 99999, NULL) OR i IS NULL", rng.below(500), rng.below(9)),
+        21 => format!("u = '{:02} unlike any other, {}' OR u IN ('', 'x', 'y', 'z')", rng.below(50), rng.below(rows)),
+        22 => format!("k IN ({0}, {0} + 1, {1}, 2, 3, 5, 7, 11)", rng.below(rows), rng.below(rows)),
+        23 => format!("u IS NOT NULL AND (d IS NULL OR i = {})", rng.below(500)),
         _ => format!("k = {}", rng.below(rows)),
     };
     // A guard protects the conditions beside it; below an OR or NOT that depends on the rows of a batch.

@@ -21,8 +21,10 @@
 //! - `header`: headers of images
 //! - `image`: images, whole or in pieces
 //! - `lanes`: blocks of 1,024 numbers
+//! - `number_set`: some numbers, and which of them a page may have
 //! - `pack`: columns of numbers to images
 //! - `page`: descriptors of pages of numbers
+//! - `text_set`: some texts, found among packed ones
 //! - `texts`: columns of texts
 //! - `unpack`: images to columns of numbers
 //! - `within`: tests packed numbers
@@ -30,8 +32,10 @@
 mod header;
 mod image;
 mod lanes;
+mod number_set;
 mod pack;
 mod page;
+mod text_set;
 mod texts;
 mod unpack;
 mod within;
@@ -39,14 +43,17 @@ mod within;
 use std::ops::{Range, RangeInclusive};
 
 use arrow::array::{ArrayRef, BooleanArray};
-use arrow::buffer::{BooleanBuffer, Buffer};
+use arrow::buffer::{BooleanBuffer, Buffer, NullBuffer};
 use arrow::datatypes::DataType;
 use terrace_model::Result;
 
 use image::Image;
+pub use number_set::NumberSet;
 pub use pack::{has_filled_nulls, with_filled_nulls};
+pub use text_set::TextSet;
 pub use texts::PackedTexts;
 pub use unpack::PackedNumbers;
+pub use within::NumberFilter;
 
 /// First bytes of an image of numbers.
 const MAGIC: [u8; 4] = *b"TPK1";
@@ -188,6 +195,39 @@ impl PackedColumn {
         match self {
             Self::Numbers(numbers) => Some(numbers.within(rows, values)),
             Self::Texts(_) => None,
+        }
+    }
+
+    /// For each of a range of rows of numbers, whether its value is one of some, as [`PackedNumbers::among`]; `None` for texts.
+    pub fn among_numbers(&self, rows: Range<usize>, values: &NumberSet) -> Option<Result<BooleanArray>> {
+        match self {
+            Self::Numbers(numbers) => Some(numbers.among(rows, values)),
+            Self::Texts(_) => None,
+        }
+    }
+
+    /// For each of a range of rows of texts or bytes, whether it is one of some, null for null; `None` for numbers.
+    pub fn among_texts(&self, rows: Range<usize>, texts: &TextSet) -> Option<Result<BooleanArray>> {
+        match self {
+            Self::Numbers(_) => None,
+            Self::Texts(column) => Some(column.among(rows, texts)),
+        }
+    }
+
+    /// For each of a range of rows of numbers, whether its value passes a filter, as [`PackedNumbers::filtered`]; `None` for
+    /// texts.
+    pub fn filtered<F: NumberFilter>(&self, rows: Range<usize>, filter: &F) -> Option<Result<BooleanArray>> {
+        match self {
+            Self::Numbers(numbers) => numbers.filtered(rows, filter),
+            Self::Texts(_) => None,
+        }
+    }
+
+    /// The nulls of a range of rows, which lie inside of the column; `None` without any.
+    pub fn nulls_of(&self, rows: &Range<usize>) -> Option<NullBuffer> {
+        match self {
+            Self::Numbers(numbers) => numbers.nulls_of(rows),
+            Self::Texts(texts) => texts.nulls_of(rows),
         }
     }
 }

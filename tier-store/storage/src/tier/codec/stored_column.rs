@@ -8,13 +8,13 @@ use std::sync::Arc;
 
 use arrow::array::{Array, ArrayData, ArrayRef, BooleanArray, make_array};
 use arrow::buffer::{BooleanBuffer, Buffer, MutableBuffer};
-use arrow::compute::concat;
+use arrow::compute::{concat, is_null};
 use arrow::datatypes::DataType;
 use terrace_model::Result;
 
 use super::compact::paged;
 use super::convert::convert;
-use super::packed::{PackedColumn, has_filled_nulls, pack, packed_bytes};
+use super::packed::{NumberFilter, NumberSet, PackedColumn, TextSet, has_filled_nulls, pack, packed_bytes};
 use super::{
     ColumnLayout, Dictionary, Encoding, Form, corrupt, decode_column, decode_copy, decode_written, decompressed,
     image_bytes, slice_column,
@@ -224,6 +224,63 @@ impl StoredColumn {
         match (&self.stored, &self.meaning) {
             (_, Meaning::Keys(_)) | (Stored::Window { .. }, _) => None,
             (Stored::Packed(packed), _) => packed.within(offset..offset + len, values)?.ok(),
+        }
+    }
+
+    /// For each of rows `offset .. offset + len` of a packed column of numbers, whether its value is one of some, null for null;
+    /// `None` for other columns. Of a column that is stored as keys of a dictionary, the values are the keys.
+    pub fn packed_among(&self, offset: usize, len: usize, values: &NumberSet) -> Option<BooleanArray> {
+        self.packed()?.among_numbers(offset..offset + len, values)?.ok()
+    }
+
+    /// For each of rows `offset .. offset + len` of a column of texts or bytes that are packed one by one, whether it is one of
+    /// some, null for null; `None` for other columns.
+    pub fn packed_among_texts(&self, offset: usize, len: usize, texts: &TextSet) -> Option<BooleanArray> {
+        self.packed()?.among_texts(offset..offset + len, texts)?.ok()
+    }
+
+    /// For each of rows `offset .. offset + len` of a packed column of signed integers or days, whether its value passes a filter,
+    /// null for null; `None` for other columns.
+    pub fn packed_filtered<F: NumberFilter>(&self, offset: usize, len: usize, filter: &F) -> Option<BooleanArray> {
+        match &self.meaning {
+            Meaning::Keys(_) => None,
+            _ => self.packed()?.filtered(offset..offset + len, filter)?.ok(),
+        }
+    }
+
+    /// For each of rows `offset .. offset + len`, whether it is null, without unpacking or widening a value. `None` when there
+    /// are no such rows.
+    pub fn is_null(&self, offset: usize, len: usize) -> Option<BooleanArray> {
+        match &self.stored {
+            Stored::Packed(packed) if offset.checked_add(len)? <= self.rows => {
+                let valid = packed.nulls_of(&(offset..offset + len));
+                Some(match valid {
+                    Some(valid) => BooleanArray::new(!valid.inner(), None),
+                    None => BooleanArray::new(BooleanBuffer::new_unset(len), None),
+                })
+            }
+            Stored::Packed(_) => None,
+            Stored::Window { .. } => is_null(&self.stored_slice(offset, len).ok()?).ok(),
+        }
+    }
+
+    /// The dictionary of a column that is stored as keys.
+    pub fn dictionary(&self) -> Option<&Dictionary> {
+        match &self.meaning {
+            Meaning::Keys(dictionary) => Some(dictionary),
+            _ => None,
+        }
+    }
+
+    /// True for texts or bytes that are packed one by one: unpacking some of them is cheaper than unpacking all.
+    pub fn has_packed_texts(&self) -> bool {
+        matches!(self.stored, Stored::Packed(PackedColumn::Texts(_)))
+    }
+
+    fn packed(&self) -> Option<&PackedColumn> {
+        match &self.stored {
+            Stored::Packed(packed) => Some(packed),
+            Stored::Window { .. } => None,
         }
     }
 

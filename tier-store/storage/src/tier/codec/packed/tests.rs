@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
+use std::collections::HashSet;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use arrow::array::*;
@@ -12,7 +14,7 @@ use rand::{Rng, SeedableRng};
 use terrace_model::Error;
 
 use super::super::random_batch::{data_types, random_array};
-use super::super::{PAGE_ROWS, PackedColumn, pack, packed_bytes};
+use super::super::{NumberFilter, NumberSet, PAGE_ROWS, PackedColumn, TextSet, pack, packed_bytes};
 use super::HEADER_BYTES;
 
 /// An image at an aligned address.
@@ -82,6 +84,8 @@ fn check(array: &ArrayRef, rng: &mut StdRng) {
         assert_eq!(column.within(range.clone(), &values).unwrap().unwrap(), expected, "{range:?} {values:?}");
     }
     assert!(column.within(0..rows + 1, &(0..=0)).unwrap().is_err());
+    check_lists(&column, &all, rng);
+    check_filter(&column, &all, rng);
     let pages = (0..rows).step_by(PAGE_ROWS).map(|first| array.slice(first, PAGE_ROWS.min(rows - first)));
     let bounds = pages.map(|page| {
         let values = wide(&page);
@@ -89,6 +93,101 @@ fn check(array: &ArrayRef, rng: &mut StdRng) {
         least.zip(values.iter().flatten().max().copied())
     });
     assert!(column.bounds().unwrap().eq(bounds));
+}
+
+/// Compares tests for lists of values with the values: none, few, and many of them, in and out of the column.
+fn check_lists(column: &PackedColumn, all: &[Option<i128>], rng: &mut StdRng) {
+    let rows = all.len();
+    for _ in 0..3 {
+        let count = [0, 1, 2, 4, 5, 60, 4000][rng.random_range(0..7)];
+        let mut value = || match rng.random_range(0..8) {
+            0 => i128::from(rng.random::<i64>()),
+            1 => [i128::MIN, i128::MAX][rng.random_range(0..2)],
+            _ if rows == 0 => 0,
+            2 => all[rng.random_range(0..rows)].unwrap_or(0) + 1,
+            _ => all[rng.random_range(0..rows)].unwrap_or(0),
+        };
+        let values: HashSet<i128> = (0..count).map(|_| value()).collect();
+        let start = rng.random_range(0..=rows);
+        let range = start..rng.random_range(start..=rows);
+        let expected: BooleanArray =
+            all[range.clone()].iter().map(|value| value.map(|value| values.contains(&value))).collect();
+        let set = NumberSet::new(values.iter().copied());
+        assert_eq!(column.among_numbers(range.clone(), &set).unwrap().unwrap(), expected, "{range:?} {set:?}");
+    }
+    // Each value of the column.
+    let set = NumberSet::new(all.iter().flatten().copied());
+    let found = column.among_numbers(0..rows, &set).unwrap().unwrap();
+    assert!(found.iter().flatten().all(|found| found));
+    assert_eq!(found.null_count(), column.null_count());
+    assert!(column.among_numbers(0..rows + 1, &set).unwrap().is_err());
+    assert!(column.among_texts(0..rows, &TextSet::new(["1"])).is_none());
+}
+
+/// Multiples of a number.
+struct Multiples(i64);
+
+impl NumberFilter for Multiples {
+    fn any_in(&self, values: &RangeInclusive<i64>) -> bool {
+        values.end().abs_diff(*values.start()) > 99 || values.clone().any(|value| self.passes(value))
+    }
+
+    fn passes(&self, value: i64) -> bool {
+        value.wrapping_rem_euclid(self.0) == 0
+    }
+}
+
+fn check_filter(column: &PackedColumn, all: &[Option<i128>], rng: &mut StdRng) {
+    use DataType as D;
+    let rows = all.len();
+    for number in [1, [2, 7, 1000][rng.random_range(0..3)]] {
+        let filter = Multiples(number);
+        let start = rng.random_range(0..=rows);
+        let range = start..rng.random_range(start..=rows);
+        let found = column.filtered(range.clone(), &filter);
+        if !matches!(column.data_type(), D::Int8 | D::Int16 | D::Int32 | D::Int64 | D::Date32) {
+            assert!(found.is_none());
+            continue;
+        }
+        let passes = |value: i128| filter.passes(i64::try_from(value).unwrap());
+        let expected: BooleanArray = all[range.clone()].iter().map(|value| value.map(passes)).collect();
+        assert_eq!(found.unwrap().unwrap(), expected, "{range:?} {number}");
+        assert!(column.filtered(0..rows + 1, &filter).unwrap().is_err());
+    }
+}
+
+/// Compares tests for lists of texts with the texts.
+fn check_texts(column: &PackedColumn, all: &[Option<Vec<u8>>], rng: &mut StdRng) {
+    let rows = all.len();
+    for count in [0, 1, 2, 30] {
+        let mut text = || {
+            let mut text = match rows {
+                0 => Vec::new(),
+                _ => all[rng.random_range(0..rows)].clone().unwrap_or_default(),
+            };
+            match rng.random_range(0..8) {
+                0 => text.clear(),
+                1 => text.truncate(text.len().saturating_sub(1)),
+                2 => text.push(rng.random()),
+                // Another text of the same length.
+                3 => text.iter_mut().rev().take(1).for_each(|byte| *byte ^= 1),
+                _ => {}
+            }
+            text
+        };
+        let texts: HashSet<Vec<u8>> = (0..count).map(|_| text()).collect();
+        let start = rng.random_range(0..=rows);
+        let range = start..rng.random_range(start..=rows);
+        let expected: BooleanArray =
+            all[range.clone()].iter().map(|text| text.as_ref().map(|text| texts.contains(text))).collect();
+        let set = TextSet::new(&texts);
+        assert_eq!(column.among_texts(range.clone(), &set).unwrap().unwrap(), expected, "{range:?} {texts:?}");
+    }
+    let set = TextSet::new(all.iter().flatten());
+    assert!(column.among_texts(0..rows, &set).unwrap().unwrap().iter().flatten().all(|found| found));
+    assert!(column.among_texts(0..rows + 1, &set).unwrap().is_err());
+    assert!(column.among_numbers(0..rows, &NumberSet::new([0])).is_none());
+    assert!(column.filtered(0..rows, &Multiples(1)).is_none());
 }
 
 /// The numbers of a column, without scale and unit.
@@ -232,6 +331,9 @@ fn damage_is_an_error_or_other_values_but_nothing_worse() {
             damaged[at] ^= 1 << rng.random_range(0..8);
             let tested = |column: PackedColumn| {
                 column.within(0..rows, &(-5..=rng.random::<i64>().into())).unwrap()?;
+                let some = (0..6).map(|n| i128::from(values[n * 7]) + n as i128 % 2);
+                column.among_numbers(0..rows, &NumberSet::new(some)).unwrap()?;
+                column.filtered(0..rows, &Multiples(3)).transpose()?;
                 column.unpack(0..rows)
             };
             match open(&damaged).and_then(tested) {
@@ -324,11 +426,16 @@ fn packed_texts_are_the_texts() {
         let array: ArrayRef = Arc::new(StringViewArray::from_iter(texts.iter().map(Option::as_deref)));
         let column = check_rows(&array, rng);
         assert!(column.bounds().is_none() && column.within(0..rows, &(0..=1)).is_none());
+        let as_bytes: Vec<Option<Vec<u8>>> =
+            texts.iter().map(|text| text.as_ref().map(|text| text.as_bytes().to_vec())).collect();
+        check_texts(&column, &as_bytes, rng);
         // Any bytes, with all that codes may be.
         let mut bytes = |text: &String| text.bytes().map(|byte| byte ^ rng.random::<u8>() & 0x81).collect::<Vec<u8>>();
         let bytes: Vec<Option<Vec<u8>>> = texts.iter().map(|text| text.as_ref().map(&mut bytes)).collect();
         let array: ArrayRef = Arc::new(BinaryViewArray::from_iter(bytes.iter().map(Option::as_deref)));
-        check_rows(&array, &mut StdRng::seed_from_u64(seed));
+        let rng = &mut StdRng::seed_from_u64(seed);
+        let column = check_rows(&array, rng);
+        check_texts(&column, &bytes, rng);
     }
 }
 
@@ -373,7 +480,11 @@ fn damaged_texts_are_an_error_or_other_texts_but_nothing_worse() {
             let most = if rng.random_bool(0.7) { 5000.min(damaged.len()) } else { damaged.len() };
             let at = rng.random_range(0..most);
             damaged[at] ^= 1 << rng.random_range(0..8);
-            match open(&damaged).and_then(|column| column.unpack(0..array.len())) {
+            let tested = |column: PackedColumn| {
+                column.among_texts(0..array.len(), &TextSet::new(texts.iter().step_by(900))).unwrap()?;
+                column.unpack(0..array.len())
+            };
+            match open(&damaged).and_then(tested) {
                 // All that Arrow promises of texts holds.
                 Ok(values) => values.to_data().validate_full().unwrap(),
                 // A later version of the form is not supported.

@@ -17,7 +17,10 @@ use std::ops::Range;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, BinaryViewArray, GenericByteViewArray, StringViewArray, make_view};
+use arrow::array::{
+    Array, ArrayRef, AsArray, BinaryViewArray, BooleanArray, BooleanBufferBuilder, GenericByteViewArray,
+    StringViewArray, make_view,
+};
 use arrow::buffer::{BooleanBuffer, Buffer, NullBuffer, ScalarBuffer};
 use arrow::datatypes::{ByteViewType, DataType};
 use fsst::{Compressor, Decompressor, Symbol};
@@ -27,6 +30,8 @@ use super::super::{PAGE_ROWS, corrupt};
 use super::header::Header;
 use super::image::Image;
 use super::lanes::{BLOCK_ROWS, Lane, Lanes, bits_of, lanes_bytes, pack_lanes, with_lane};
+use super::text_set::TextSet;
+use super::within::append_flags;
 use super::{ALIGNMENT, HEADER_BYTES, PageTable};
 
 /// First bytes of an image.
@@ -329,7 +334,7 @@ impl PackedTexts {
         if rows.end > self.rows || selected.is_some_and(|selected| selected.len() != rows.len()) {
             return Err(corrupt(format!("rows {rows:?} of a column of {} rows", self.rows)));
         }
-        let decoder = Decoder::new(self.image.get(self.table..self.table + TABLE_BYTES).unwrap_or_default())?;
+        let decoder = self.decoder()?;
         let mut views = Vec::with_capacity(rows.len());
         let mut buffers = Vec::new();
         let mut row = rows.start;
@@ -349,8 +354,7 @@ impl PackedTexts {
             buffers.push(Buffer::from_vec(texts));
             row = end;
         }
-        let nulls = self.nulls.as_ref().map(|nulls| nulls.slice(rows.start, rows.len()));
-        let nulls = nulls.filter(|nulls| nulls.null_count() > 0);
+        let nulls = self.nulls_of(&rows);
         let views = ScalarBuffer::from(views);
         if self.is_text() {
             // SAFETY: each view is of a text inside of its buffer; `append_views` has checked that texts are UTF-8.
@@ -358,6 +362,41 @@ impl PackedTexts {
         }
         // SAFETY: each view is of bytes inside of its buffer.
         Ok(Arc::new(unsafe { BinaryViewArray::new_unchecked(views, buffers, nulls) }))
+    }
+
+    /// For each of a range of rows, whether its text is one of `texts`; null for null. No text is decoded.
+    pub(super) fn among(&self, rows: Range<usize>, texts: &TextSet) -> Result<BooleanArray> {
+        if rows.end > self.rows {
+            return Err(corrupt(format!("rows {rows:?} of a column of {} rows", self.rows)));
+        }
+        let decoder = self.decoder()?;
+        let mut bits = BooleanBufferBuilder::new(rows.len());
+        let mut row = rows.start;
+        while row < rows.end {
+            let number = row / PAGE_ROWS;
+            let of_page = self.page_rows(number);
+            let end = of_page.end.min(rows.end);
+            let page = self.page(number);
+            let longest = (1_u64 << page.text_bits) - 1;
+            if !texts.has_up_to(longest) || self.image.lacks(page.range(of_page.len())) {
+                bits.append_n(end - row, false);
+            } else {
+                let part = self.page_part(number, row - of_page.start..end - of_page.start)?;
+                append_flags(&part.flags(&decoder, texts)?, &mut bits);
+            }
+            row = end;
+        }
+        Ok(BooleanArray::new(bits.finish(), self.nulls_of(&rows)))
+    }
+
+    /// The nulls of a range of rows; `None` without any.
+    pub(super) fn nulls_of(&self, rows: &Range<usize>) -> Option<NullBuffer> {
+        let nulls = self.nulls.as_ref()?.slice(rows.start, rows.len());
+        Some(nulls).filter(|nulls| nulls.null_count() > 0)
+    }
+
+    fn decoder(&self) -> Result<Decoder> {
+        Decoder::new(self.image.get(self.table..self.table + TABLE_BYTES).unwrap_or_default())
     }
 
     fn is_text(&self) -> bool {
@@ -400,6 +439,23 @@ struct PagePart<'a> {
 }
 
 impl PagePart<'_> {
+    /// 1 for each row whose text is one of `texts`, else 0.
+    fn flags(&self, decoder: &Decoder, texts: &TextSet) -> Result<Vec<u8>> {
+        let mut flags = Vec::with_capacity(self.text_lengths.len());
+        let mut start = 0_usize;
+        for (codes, length) in self.code_lengths.iter().zip(&self.text_lengths) {
+            let end = start + *codes as usize;
+            let candidates = texts.with_length(*length as usize);
+            let found = match candidates {
+                [] => false,
+                _ => decoder.finds(self.codes.get(start..end).ok_or_else(outside)?, candidates)?,
+            };
+            flags.push(found.into());
+            start = end;
+        }
+        Ok(flags)
+    }
+
     /// The texts of all rows, or of the selected ones, one behind the other.
     fn decode(&self, decoder: &Decoder, selected: Option<&BooleanBuffer>) -> Result<Vec<u8>> {
         let sum = |lengths: &[u32]| lengths.iter().map(|length| *length as usize).sum::<usize>();
@@ -453,9 +509,19 @@ impl PagePart<'_> {
 }
 
 /// The table of symbols of a column.
-struct Decoder {
+pub(super) struct Decoder {
     symbols: [Symbol; CODES],
     lengths: [u8; CODES],
+}
+
+/// What the first of some codes stands for.
+pub(super) struct NextSymbol<'a> {
+    /// Its bytes, of which the first ones count.
+    pub(super) bytes: [u8; SYMBOL_BYTES],
+    /// How many of them count.
+    pub(super) length: usize,
+    /// The codes behind it.
+    pub(super) rest: &'a [u8],
 }
 
 impl Decoder {
@@ -469,26 +535,41 @@ impl Decoder {
         Ok(Self { symbols, lengths: *lengths.ok_or_else(|| corrupt("a symbol is too long"))? })
     }
 
+    /// What the first code stands for; `None` where there is none.
+    pub(super) fn next_symbol<'a>(&self, codes: &'a [u8]) -> Result<Option<NextSymbol<'a>>> {
+        let Some((code, rest)) = codes.split_first() else { return Ok(None) };
+        let place = usize::from(*code);
+        if let (Some(symbol), Some(length)) = (self.symbols.get(place), self.lengths.get(place)) {
+            return Ok(Some(NextSymbol { bytes: symbol.to_u64().to_le_bytes(), length: usize::from(*length), rest }));
+        }
+        let (byte, rest) = rest.split_first().ok_or_else(wrong_codes)?;
+        Ok(Some(NextSymbol { bytes: u64::from(*byte).to_le_bytes(), length: 1, rest }))
+    }
+
     /// Appends the `bytes` bytes that codes stand for.
     fn append(&self, codes: &[u8], bytes: usize, to: &mut Vec<u8>) -> Result<()> {
-        let wrong = || corrupt("codes stand for another number of bytes than the lengths of their texts");
         // Checked before memory is allocated for them.
         if bytes > codes.len().saturating_mul(SYMBOL_BYTES) {
-            return Err(wrong());
+            return Err(wrong_codes());
         }
         to.reserve(bytes + DECODER_SLACK);
         let place = AssertUnwindSafe(to.spare_capacity_mut());
         let decompressor = Decompressor::new(&self.symbols, &self.lengths);
         // The crate panics at codes that end too early or stand for too much; it writes inside of the place nevertheless.
         let written = std::panic::catch_unwind(|| decompressor.decompress_into(codes, { place }.0));
-        if written.map_err(|_| wrong())? != bytes {
-            return Err(wrong());
+        if written.map_err(|_| wrong_codes())? != bytes {
+            return Err(wrong_codes());
         }
         let len = to.len() + bytes;
         // SAFETY: so many bytes were written behind the others.
         unsafe { to.set_len(len) };
         Ok(())
     }
+}
+
+/// The error of codes that do not stand for their text.
+pub(super) fn wrong_codes() -> terrace_model::Error {
+    corrupt("codes stand for another number of bytes than the lengths of their texts")
 }
 
 fn are_lengths(lengths: &[u8]) -> bool {

@@ -1,31 +1,108 @@
-//! Tests packed numbers for a range of values as they lie: values are neither widened nor written.
+//! Tests packed numbers as they lie: whether they are in a range, among some values, or pass a filter. Values are neither
+//! widened nor written.
+//!
+//! A range and a list become numbers of strides, once for each page. Pages that lie inside or outside are decided by their
+//! bounds, runs once for each run.
 
 use std::ops::{Range, RangeInclusive};
 
 use arrow::array::{BooleanArray, BooleanBufferBuilder};
+use arrow::datatypes::DataType;
 use terrace_model::Result;
 
 use super::super::corrupt;
 use super::lanes::{Lane, Lanes, with_lane};
+use super::number_set::NumberSet;
 use super::page::Page;
 use super::unpack::{PackedNumbers, run_lengths};
+
+/// Numbers that are compared with one by one.
+const FEW_NUMBERS: usize = 4;
+/// Bits of the table that tests more of them: as many entries as a page has rows.
+const TABLE_BITS: u8 = 13;
+
+/// A test of whole numbers that is no range and no list.
+pub trait NumberFilter {
+    /// False when no value of a range passes; may be true without such a value.
+    fn any_in(&self, values: &RangeInclusive<i64>) -> bool;
+    /// True when a value passes.
+    fn passes(&self, value: i64) -> bool;
+}
 
 impl PackedNumbers {
     /// For each of a range of rows, whether its value is in a range; null for null. Decimals are unscaled, dates and times
     /// have the unit of their type.
     pub fn within(&self, rows: Range<usize>, values: &RangeInclusive<i128>) -> Result<BooleanArray> {
+        self.test_pages(
+            rows,
+            |page| page.numbers_within(values),
+            |_, stored, rows, numbers| flags(stored, rows, numbers),
+        )
+    }
+
+    /// For each of a range of rows, whether its value is one of `values`; null for null. The values are as those of
+    /// [`PackedNumbers::within`].
+    pub fn among(&self, rows: Range<usize>, values: &NumberSet) -> Result<BooleanArray> {
+        let test = |page: &Page| match values.in_page(page) {
+            Passed::Numbers(numbers) => match (numbers.first(), numbers.last()) {
+                // Numbers without a gap are a range.
+                (Some(first), Some(last)) if last - first == numbers.len() as u64 - 1 => {
+                    Passed::Numbers(Listed::Range(*first..=*last))
+                }
+                _ => Passed::Numbers(Listed::List(numbers)),
+            },
+            Passed::All => Passed::All,
+            Passed::Nothing => Passed::Nothing,
+        };
+        self.test_pages(rows, test, |_, stored, rows, numbers| match numbers {
+            Listed::Range(numbers) => flags(stored, rows, numbers),
+            Listed::List(numbers) => list_flags(stored, rows, numbers),
+        })
+    }
+
+    /// For each of a range of rows, whether its value passes a filter; null for null. `None` for types other than signed
+    /// integers and days.
+    pub fn filtered<F: NumberFilter>(&self, rows: Range<usize>, filter: &F) -> Option<Result<BooleanArray>> {
+        use DataType as D;
+        if !matches!(self.data_type(), D::Int8 | D::Int16 | D::Int32 | D::Int64 | D::Date32) {
+            return None;
+        }
+        let test = |page: &Page| {
+            let bounds =
+                page.bounds().map(|(least, most)| Some((i64::try_from(least).ok()?, i64::try_from(most).ok()?)));
+            match bounds {
+                None => Passed::Nothing,
+                Some(Some((least, most))) if !filter.any_in(&(least..=most)) => Passed::Nothing,
+                Some(Some((least, most))) if least == most => match filter.passes(least) {
+                    true => Passed::All,
+                    false => Passed::Nothing,
+                },
+                Some(_) => Passed::Numbers(()),
+            }
+        };
+        Some(self.test_pages(rows, test, |page, stored, rows, _| filter_flags(page, stored, rows, filter)))
+    }
+
+    /// For each of a range of rows, whether its value passes; null for null. `test` says which numbers of a page pass, `flags`
+    /// tests some of its numbers for them: 1 or 0 for each.
+    fn test_pages<N>(
+        &self,
+        rows: Range<usize>,
+        test: impl Fn(&Page) -> Passed<N>,
+        flags: impl Fn(&Page, &Lanes<'_>, Range<usize>, &N) -> Result<Vec<u8>>,
+    ) -> Result<BooleanArray> {
         let mut bits = BooleanBufferBuilder::new(rows.len());
         self.for_each_page(&rows, |page, page_rows, wanted| {
-            match page.numbers_within(values) {
+            match test(page) {
                 _ if self.image().lacks(page.range(page_rows)) => bits.append_n(wanted.len(), false),
                 Passed::Nothing => bits.append_n(wanted.len(), false),
                 Passed::All => bits.append_n(wanted.len(), true),
                 Passed::Numbers(numbers) => {
                     let (stored, lengths) = page.lanes(self.image(), page_rows)?;
                     match usize::from(page.runs) {
-                        0 => append_flags(&flags(&stored, wanted, &numbers)?, &mut bits),
+                        0 => append_flags(&flags(page, &stored, wanted, &numbers)?, &mut bits),
                         runs => {
-                            let flags = flags(&stored, 0..runs, &numbers)?;
+                            let flags = flags(page, &stored, 0..runs, &numbers)?;
                             append_runs(&flags, run_lengths(&lengths, runs)?, &wanted, &mut bits)?;
                         }
                     }
@@ -37,15 +114,25 @@ impl PackedNumbers {
     }
 }
 
-/// The numbers of a page whose values are in a range.
-enum Passed {
+/// The numbers of a page whose values pass.
+pub(super) enum Passed<N> {
+    /// None.
     Nothing,
+    /// All.
     All,
-    Numbers(RangeInclusive<u64>),
+    /// These.
+    Numbers(N),
+}
+
+/// The numbers of a page that are among some values.
+enum Listed {
+    Range(RangeInclusive<u64>),
+    /// Ascending.
+    List(Vec<u64>),
 }
 
 impl Page {
-    fn numbers_within(&self, values: &RangeInclusive<i128>) -> Passed {
+    fn numbers_within(&self, values: &RangeInclusive<i128>) -> Passed<RangeInclusive<u64>> {
         let stride = i128::from(self.stride);
         // Rounded towards the inside of the range.
         let first = values.start().saturating_sub(self.base).max(0);
@@ -71,7 +158,62 @@ fn flags(stored: &Lanes<'_>, rows: Range<usize>, numbers: &RangeInclusive<u64>) 
     Ok(flags)
 }
 
-fn append_flags(flags: &[u8], bits: &mut BooleanBufferBuilder) {
+/// 1 for each number that is one of `numbers`, which ascend, else 0.
+fn list_flags(stored: &Lanes<'_>, rows: Range<usize>, numbers: &[u64]) -> Result<Vec<u8>> {
+    with_lane!(stored.bits, T => list_flags_as::<T>(stored, rows, numbers))
+}
+
+fn list_flags_as<T: Lane>(stored: &Lanes<'_>, rows: Range<usize>, numbers: &[u64]) -> Result<Vec<u8>> {
+    let mut flags = Vec::with_capacity(rows.len());
+    if numbers.len() <= FEW_NUMBERS {
+        // The first one stands in the places that are left.
+        let number = |at: usize| numbers.get(at).or(numbers.first()).copied().unwrap_or_default();
+        let few: [T; FEW_NUMBERS] = std::array::from_fn(|at| T::from_number(number(at)));
+        stored
+            .append(rows, &mut flags, |number: T| few.iter().fold(0, |found, one| found | u8::from(number == *one)))?;
+        return Ok(flags);
+    }
+    // By the low bits of a number; these are all of a narrow one.
+    let bits = stored.bits.min(TABLE_BITS);
+    let is_exact = bits == stored.bits;
+    let mask = (1_usize << bits) - 1;
+    let mut table = vec![0_u8; 1 << bits];
+    for number in numbers {
+        if let Some(place) = table.get_mut(*number as usize & mask) {
+            *place = 1;
+        }
+    }
+    stored.append(rows, &mut flags, |number: T| {
+        let number = Into::<u64>::into(number);
+        let found = table.get(number as usize & mask).copied().unwrap_or(0);
+        if is_exact || found == 0 { found } else { u8::from(numbers.binary_search(&number).is_ok()) }
+    })?;
+    Ok(flags)
+}
+
+/// 1 for each number whose value passes a filter, else 0.
+fn filter_flags<F: NumberFilter>(page: &Page, stored: &Lanes<'_>, rows: Range<usize>, filter: &F) -> Result<Vec<u8>> {
+    with_lane!(stored.bits, T => filter_flags_as::<T, F>(page, stored, rows, filter))
+}
+
+fn filter_flags_as<T: Lane, F: NumberFilter>(
+    page: &Page,
+    stored: &Lanes<'_>,
+    rows: Range<usize>,
+    filter: &F,
+) -> Result<Vec<u8>> {
+    let mut flags = Vec::with_capacity(rows.len());
+    // Arithmetic modulo the width of the type, as where the values are unpacked.
+    let base = page.base as i64;
+    let stride = page.stride as i64;
+    stored.append(rows, &mut flags, |number: T| {
+        let distance = (Into::<u64>::into(number) as i64).wrapping_mul(stride);
+        u8::from(filter.passes(base.wrapping_add(distance)))
+    })?;
+    Ok(flags)
+}
+
+pub(super) fn append_flags(flags: &[u8], bits: &mut BooleanBufferBuilder) {
     let (eights, rest) = flags.as_chunks::<8>();
     let mut packed: Vec<u8> = eights.iter().map(|eight| packed(*eight)).collect();
     let mut last = [0; 8];

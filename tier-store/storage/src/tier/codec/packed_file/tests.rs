@@ -240,6 +240,8 @@ fn check_part(column: &StoredColumn, all: &ArrayRef, wanted: &[Range<usize>], rn
             assert!(within.iter().flatten().all(|is_within| is_within));
             assert_eq!(within.null_count(), all.slice(range.start, range.len()).null_count());
         }
+        let nulls = arrow::compute::is_null(&all.slice(range.start, range.len())).unwrap();
+        assert_eq!(column.is_null(range.start, range.len()).unwrap(), nulls);
     }
     let start = rng.random_range(0..rows);
     let slice = column.slice(start, rows - start).unwrap();
@@ -385,10 +387,24 @@ fn a_file_of_another_program_is_read() {
     let header = read_header(&file).unwrap();
     assert_eq!((&header.schema, header.rows), (expected.schema_ref(), 9000));
     assert_eq!(header.homes.iter().filter(|home| home.is_packed()).count(), 7);
+    let mut among_texts = 0;
     for (home, column) in header.homes.iter().zip(expected.columns()) {
         let found = decode_stored(home, column.data_type(), 9000, &file).unwrap();
         assert_eq!(&found, column);
+        let stored = Buffer::from(stored_bytes(home, &file).unwrap());
+        let stored = StoredColumn::decode(home, column.data_type(), 9000, &stored).unwrap();
+        let nulls = arrow::compute::is_null(column).unwrap();
+        assert_eq!(stored.is_null(0, 9000).unwrap(), nulls);
+        // The other program chooses other codes for a text than this one.
+        let wanted =
+            ["regular deposits 35 über sleep", "regular deposits 36 über sleep", "regular deposits 8995 über sleep"];
+        if let Some(found) = stored.packed_among_texts(0, 9000, &TextSet::new(wanted)) {
+            let rows = found.iter().enumerate().filter(|(_, found)| *found == Some(true)).map(|(row, _)| row);
+            assert_eq!(rows.collect::<Vec<_>>(), [35, 8995]);
+            among_texts += 1;
+        }
         // What this build makes of the same rows may be cut in another way, but has the same meaning.
         assert_eq!(home.form() == Form::Packed, *column.data_type() != DataType::Boolean);
     }
+    assert_eq!(among_texts, 1);
 }
