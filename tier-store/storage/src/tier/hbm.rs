@@ -148,7 +148,9 @@ impl HbmTier {
 
     /// What the device does, as it was measured last; measures it at the first call.
     pub fn rates(&self, clock: &dyn Clock) -> DeviceRates {
-        *self.rates.lock().get_or_insert_with(|| self.measured(clock))
+        // Not under the lock, for which statements would wait while the device is measured.
+        let known = *self.rates.lock();
+        known.unwrap_or_else(|| self.calibrate(clock))
     }
 
     /// What the device does, as it was measured last; typical rates before that.

@@ -44,6 +44,7 @@ impl KernelPlan {
 fn value_of(state: State, measures: &[i128]) -> Option<i128> {
     match state {
         State::Count(counted) => counted.rows(measures),
+        State::Divisor(counted) => counted.rows(measures).filter(|rows| *rows > 0),
         State::Value { value, counted } => {
             measures.get(value).copied().filter(|_| counted.rows(measures).is_some_and(|rows| rows > 0))
         }
@@ -119,5 +120,7 @@ mod tests {
             [value_of(sum, &[3, 10, 2]), value_of(sum, &[3, 0, 0]), value_of(State::Count(Counted::by(0)), &[0])],
             [Some(10), None, Some(0)]
         );
+        let divisor = State::Divisor(Counted::by(2));
+        assert_eq!([value_of(divisor, &[3, 10, 2]), value_of(divisor, &[3, 0, 0])], [Some(2), None]);
     }
 }

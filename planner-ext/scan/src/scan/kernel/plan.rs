@@ -25,6 +25,8 @@ const MOST_MEASURES: usize = 24;
 pub(super) enum State {
     /// A count.
     Count(Counted),
+    /// The count of an average; null when it is 0, as the second half divides by every count that is known.
+    Divisor(Counted),
     /// A sum or an extreme; null when `counted` is 0: no row had a value.
     Value {
         /// The sum, or the extreme.
@@ -160,7 +162,7 @@ fn states_of(
             let (state, counted, data_type) = sum(columns, measures)?;
             let [count, total] = types.as_slice() else { return None };
             let fits = *count == DataType::UInt64 && is_sum_of(total, &data_type) && *total != DataType::Int64;
-            fits.then(|| vec![State::Count(counted), state])
+            fits.then(|| vec![State::Divisor(counted), state])
         }
         name @ ("min" | "max") if argument.with_zeros.is_none() => {
             let (column, data_type) = columns.number(&argument.expr)?;
