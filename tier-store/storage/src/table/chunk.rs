@@ -28,8 +28,8 @@ use super::row_map::Forwarding;
 use crate::heat::{Heritage, SegmentCounters};
 use crate::io::IoFile;
 use crate::tier::Home;
-use crate::tier::hbm::DeviceImage;
 use crate::tier::codec::{self, ColumnLayout, Encoding, Form, StoredColumn};
+use crate::tier::hbm::DeviceImage;
 use crate::tier::ssd::SharedRead;
 
 /// The place of a segment's durable bytes in the chunk's file.

@@ -12,7 +12,6 @@ use std::fmt;
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
-use arrow::datatypes::SchemaRef;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
 use datafusion::common::{Result, Statistics, internal_err};
 use datafusion::error::DataFusionError;
@@ -22,7 +21,7 @@ use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::execution_plan::{Boundedness, ChildrenPropertiesMode, EmissionType};
 use datafusion::physical_plan::metrics::{Count, ExecutionPlanMetricsSet, MetricBuilder, MetricsSet, Time};
-use datafusion::physical_plan::statistics::StatisticsArgs;
+use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
 use datafusion::physical_plan::stream::{EmptyRecordBatchStream, RecordBatchStreamAdapter};
 use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties, ReplaceChildrenOptions,
@@ -413,8 +412,15 @@ impl ExecutionPlan for KernelExec {
         Some(self.metrics.clone_inner())
     }
 
-    fn statistics_from_inputs(&self, inputs: &[Arc<Statistics>], _args: &StatisticsArgs) -> Result<Arc<Statistics>> {
-        let schema: SchemaRef = self.schema();
-        Ok(inputs.first().cloned().unwrap_or_else(|| Arc::new(Statistics::new_unknown(&schema))))
+    fn child_stats_requests(&self, partition: Option<usize>) -> Vec<ChildStats> {
+        // The last partition is none of the input.
+        vec![if partition.is_none() { ChildStats::At(None) } else { ChildStats::Skip }]
+    }
+
+    fn statistics_from_inputs(&self, inputs: &[Arc<Statistics>], args: &StatisticsArgs) -> Result<Arc<Statistics>> {
+        let whole = inputs.first().filter(|_| args.partition().is_none());
+        // A group that the device finds may be one of the input, too.
+        let statistics = whole.map(|whole| Statistics::clone(whole).to_inexact());
+        Ok(Arc::new(statistics.unwrap_or_else(|| Statistics::new_unknown(&self.schema()))))
     }
 }
