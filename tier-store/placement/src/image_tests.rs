@@ -262,6 +262,8 @@ fn the_loop_copies_to_the_device_what_kernels_can_scan() {
     assert!(done(&report)[0].reason.starts_with("excluded from hbm: rule 1 of public.t"), "{report:?}");
     let error = tiering.set_budget("gpu", 1).unwrap_err().to_string();
     assert!(error.contains("the tiers are hbm, dram, ssd"), "{error}");
+    let error = tiering.drain_tier("hbm").unwrap_err().to_string();
+    assert!(error.contains("'hbm' is the memory of a device and cannot be drained"), "{error}");
 }
 
 #[test]
