@@ -95,6 +95,8 @@ pub struct ScanConfig {
     plain_texts: bool,
     /// False for a scan that leaves out rows which are not sealed.
     has_delta: bool,
+    /// Chunks of the table version that another part of the same scan answers for.
+    elsewhere: usize,
     /// Whether kernels of a device could make its reads.
     is_for_kernels: bool,
     /// The level of the scan in its plan; none before the plan is complete, and where the scan has no filters and reads whole
@@ -133,6 +135,7 @@ impl ScanConfig {
             partitions: 1,
             plain_texts: false,
             has_delta: true,
+            elsewhere: 0,
             is_for_kernels: false,
             level: Level::NONE,
         };
@@ -365,12 +368,20 @@ impl TierScanExec {
         Self { config: counting, ..self.at_level(self.config.level) }
     }
 
-    /// Like this scan, but of those chunks only for which `keeps` is true, and of rows that are not sealed if `has_delta`.
+    /// A part of this scan: those chunks only for which `keeps` is true, and rows that are not sealed if `has_delta`. Its metrics
+    /// are those of this scan; the part with the delta counts the chunks that filters exclude.
     pub(super) fn with_items(&self, keeps: &dyn Fn(u32) -> bool, has_delta: bool) -> Result<Arc<dyn ExecutionPlan>> {
-        self.changed(|config| {
-            config.chunks = config.chunks.iter().copied().filter(|chunk| keeps(*chunk)).collect();
-            config.has_delta = has_delta;
-        })
+        let mut config = self.config.clone();
+        let whole = if has_delta { config.chunks.len() } else { config.source.version.chunks.len() };
+        config.chunks = config.chunks.iter().copied().filter(|chunk| keeps(*chunk)).collect();
+        config.elsewhere = whole - config.chunks.len();
+        config.has_delta = has_delta;
+        // Each is logged and counted once.
+        if !has_delta {
+            config.request = None;
+            config.denied = 0;
+        }
+        Ok(Arc::new(Self { metrics: self.metrics.clone(), ..Self::try_new(config)? }))
     }
 
     /// Like this scan, as a plan of its own: at the level that the rule of levels gives to one.
@@ -424,8 +435,9 @@ impl TierScanExec {
         let columns = config.columns();
         let metrics = ScanMetrics::new(&self.metrics, &config.source);
         let items = if config.dynamic.is_empty() { config.needed_items() } else { config.items().collect() };
-        let total = config.source.version.chunks.len();
-        let remaining = items.iter().filter(|i| (**i as usize) < total).count();
+        let chunks = config.source.version.chunks.len();
+        let remaining = items.iter().filter(|i| (**i as usize) < chunks).count();
+        let total = chunks - config.elsewhere;
         metrics.chunks_total.add(total);
         metrics.chunks_pruned.add(total - remaining);
         metrics.chunks_pruned_membership.add(config.denied);

@@ -127,6 +127,8 @@ async fn chunks_on_the_device_go_there_and_the_plan_says_so() {
         let ran = explained(&server, &format!("EXPLAIN ANALYZE {query}")).await;
         assert!(ran.contains("chunks_on_device=") && !ran.contains("chunks_on_device=0"), "{query}: {ran}");
         assert!(ran.contains("device_failures=0"), "{query}: {ran}");
+        // What processors read beside the device is shown, too.
+        assert!(ran.contains("chunks_total=") && !ran.contains("chunks_total=0"), "{query}: {ran}");
     }
     for query in &QUERIES[14..] {
         let plan = explained(&server, &format!("EXPLAIN {query}")).await;
