@@ -11,8 +11,9 @@ use terrace_access::{LogFile, Owner, Trail};
 use terrace_planner_ext::engine::{Engine, EngineOptions, FileAccess, MiningMode, MiningOptions, pool_file};
 use terrace_tier_store::io::Depth;
 use terrace_tier_store::placement::{HysteresisOptions, MergeKind, TieringMode};
-use terrace_tier_store::store::{CompressionChoice, NvmOptions, ReadGapChoice};
+use terrace_tier_store::store::{CompressionChoice, HbmOptions, NvmOptions, ReadGapChoice};
 use terrace_tier_store::tier::codec;
+use terrace_tier_store::tier::hbm::HbmBacking;
 use terrace_tier_store::tier::nvm::{Limiter, NvmBacking};
 use terrace_tier_store::tier::reader::ReadGap;
 use terrace_tier_store::{Store, StoreOptions};
@@ -66,6 +67,10 @@ impl Instance {
     pub fn open(config: &Config) -> Result<Self> {
         let plan = MemoryPlan::new(config, Limit::detect())?;
         let store = Store::open(store_options(config, &plan)?)?;
+        if let (Some(budget), Some(device)) = (config.tiers.hbm.budget, store.device_tier()) {
+            let most = device.most_bytes();
+            store.tiering().set_first_budget(device.name(), budget.resolve(most).min(most))?;
+        }
         if let Some(budget) = config.tiers.nvm.budget {
             let capacity = config.tiers.nvm.capacity.map_or(0, |size| size.resolve(plan.limit.bytes));
             store.tiering().set_first_budget("nvm", budget.resolve(plan.limit.bytes).min(capacity))?;
@@ -214,9 +219,16 @@ fn store_options(config: &Config, plan: &MemoryPlan) -> Result<StoreOptions> {
     };
     let capacity_bytes = nvm.capacity.map_or(0, |size| size.resolve(plan.limit.bytes));
     let limiter = nvm.slow.then_some(Limiter::SLOW);
+    let hbm = &config.tiers.hbm;
+    let device = match (hbm.device, hbm.emulated) {
+        (Some(number), _) => Some(HbmBacking::Cuda(number)),
+        (None, true) => Some(HbmBacking::Emulated { capacity_bytes: plan.hbm_bytes, faults: None }),
+        (None, false) => None,
+    };
     let mut options = StoreOptions {
         dram_budget_bytes: plan.dram_bytes,
         nvm: backing.map(|backing| NvmOptions { backing, capacity_bytes, limiter }),
+        hbm: device.map(|backing| HbmOptions { backing, budget_bytes: None }),
         home: config.home.place()?,
         ssd_budget_bytes: config.tiers.ssd.limit.map(|size| size.resolve(plan.limit.bytes)),
         form: config.tiering.form,

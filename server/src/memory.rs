@@ -35,6 +35,8 @@ pub struct MemoryPlan {
     pub dram_bytes: u64,
     /// Pool of an emulated NVM tier; 0 where it is a device or missing.
     pub nvm_bytes: u64,
+    /// Memory of an emulated HBM tier; 0 where it is a device or missing.
+    pub hbm_bytes: u64,
     /// Running statements.
     pub query_bytes: u64,
     /// Cold reads in flight.
@@ -131,9 +133,12 @@ impl MemoryPlan {
         let reserve_bytes = part(memory.reserve, 16, 128 * MIB, 1024 * MIB);
         let nvm = &config.tiers.nvm;
         let nvm_bytes = nvm.capacity.filter(|_| nvm.emulated).map_or(0, |size| size.resolve(whole));
+        let hbm = &config.tiers.hbm;
+        let hbm_bytes = hbm.capacity.filter(|_| hbm.emulated).map_or(0, |size| size.resolve(whole));
         let dram = config.tiers.dram.budget.map(|size| size.resolve(whole));
         let filters = memory.filters.map(|size| size.resolve(whole));
-        let fixed = io_bytes + delta_bytes + ingest_bytes + reserve_bytes + nvm_bytes + filters.unwrap_or(0);
+        let fixed =
+            io_bytes + delta_bytes + ingest_bytes + reserve_bytes + nvm_bytes + hbm_bytes + filters.unwrap_or(0);
         let least_query = 64 * MIB;
         let query_bytes = match memory.query {
             Some(size) => size.resolve(whole),
@@ -154,6 +159,7 @@ impl MemoryPlan {
             limit,
             dram_bytes,
             nvm_bytes,
+            hbm_bytes,
             query_bytes,
             io_bytes,
             delta_bytes,
@@ -168,10 +174,11 @@ impl MemoryPlan {
     }
 
     /// The parts with their names, the most important first.
-    pub fn parts(&self) -> [(&'static str, u64); 8] {
+    pub fn parts(&self) -> [(&'static str, u64); 9] {
         [
             ("dram tier", self.dram_bytes),
             ("emulated nvm", self.nvm_bytes),
+            ("emulated hbm", self.hbm_bytes),
             ("query memory", self.query_bytes),
             ("cold reads", self.io_bytes),
             ("delta", self.delta_bytes),

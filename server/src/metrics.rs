@@ -8,6 +8,7 @@
 //! - `audit`: the audit trail
 //! - `disk`: the disk of the data directory
 //! - `durations`: histograms of durations
+//! - `moves`: moves between tiers
 //! - `query_log`: the query log
 //! - `traces`: traces
 
@@ -36,6 +37,7 @@ use crate::network::{ListenerFigures, NetworkFigures};
 mod audit;
 mod disk;
 mod durations;
+mod moves;
 mod query_log;
 mod traces;
 
@@ -270,7 +272,7 @@ fn mining(out: &mut Exposition, mining: &MiningCounters) {
 
 /// Tiers: budgets, use, accesses by pattern.
 pub fn tiers(out: &mut Exposition, store: &Store) {
-    let infos = store.tier_infos();
+    let infos = store.all_tier_infos();
     let kinds: Vec<String> = infos.iter().map(|t| t.kind.to_string()).collect();
     let labels = |i: usize| {
         let name = infos.get(i).map_or("", |t| &t.name);
@@ -298,7 +300,10 @@ pub fn tiers(out: &mut Exposition, store: &Store) {
     out.gauges("terrace_tier_state", help, states.collect::<Vec<_>>());
 
     if let Some(calibration) = store.tiering().calibration() {
-        let measured = |name: &str| calibration.tiers.iter().any(|known| known.name == name && known.measured);
+        // A device is measured by itself.
+        let is_device = |name: &str| store.device_tier().is_some_and(|device| device.name() == name);
+        let measured =
+            |name: &str| is_device(name) || calibration.tiers.iter().any(|known| known.name == name && known.measured);
         let series = infos.iter().enumerate().map(|(i, t)| (labels(i), f64::from(u8::from(measured(&t.name)))));
         let help = "0 for a tier that could not be measured and has costs typical of its kind.";
         out.gauges("terrace_tier_measured", help, series);
@@ -385,21 +390,7 @@ pub fn tiering(out: &mut Exposition, store: &Store) {
     let help = "Reading time per epoch that the last epoch expected, before and after its moves.";
     out.gauges("terrace_epoch_expected_read_seconds", help, expected);
 
-    let names: Vec<String> = store.tier_infos().into_iter().map(|t| t.name).collect();
-    let memory = names.len().saturating_sub(1);
-    let pairs = names.iter().enumerate().flat_map(|(from, from_name)| {
-        // On a memory tier a copy may change its form.
-        let targets = names.iter().enumerate().filter(move |(to, _)| *to != from || from < memory);
-        targets.map(move |(to, to_name)| {
-            let labels = vec![("from", from_name.as_str()), ("to", to_name.as_str())];
-            (labels, TierId(from as u8), TierId(to as u8))
-        })
-    });
-    let pairs: Vec<_> = pairs.collect();
-    let moves = pairs.iter().map(|(labels, from, to)| (labels.clone(), metrics.moves(*from, *to) as f64));
-    out.counters("terrace_migrate_moves_total", "Moves carried out.", moves);
-    let bytes = pairs.iter().map(|(labels, from, to)| (labels.clone(), metrics.moved_bytes(*from, *to) as f64));
-    out.counters("terrace_migrate_moved_bytes_total", "Bytes of the moves carried out.", bytes);
+    moves::moves(out, store);
     out.counter("terrace_migrate_skipped_moves_total", "Moves decided but given up.", load(&metrics.moves_skipped));
     out.counter(
         "terrace_relief_runs_total",

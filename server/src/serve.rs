@@ -275,7 +275,7 @@ impl Server {
 
     /// Logs what starts, and where it listens.
     fn log_start(&self) {
-        let tiers = self.store().tier_infos();
+        let tiers = self.store().all_tier_infos();
         let budgets = tiers.iter().map(|tier| match tier.budget_bytes {
             u64::MAX => format!("{} no limit", tier.name),
             bytes => format!("{} {}", tier.name, human_bytes(bytes)),
@@ -301,7 +301,7 @@ impl Server {
     /// The server's choices and how to connect, for a person.
     pub fn summary(&self) -> String {
         let mut lines = vec![("data", self.config.data_dir.display().to_string())];
-        for tier in self.store().tier_infos() {
+        for tier in self.store().all_tier_infos() {
             let emulated = if tier.emulated { ", EMULATED in ordinary memory" } else { "" };
             let budget = match tier.budget_bytes {
                 u64::MAX => "no limit".to_owned(),

@@ -75,12 +75,14 @@ fn inputs() -> Inputs {
             heat: SegmentHeat {
                 accesses: [scans, 0.0, 0.0, 0.0],
                 values: [scans * 65_536.0, 0.0, 0.0, 0.0],
+                kernel: 0.0,
                 idle_epochs: Some(0),
             },
             constraints: PlacementConstraints::default(),
             hysteresis: None,
             expected_reads: SegmentHeat::default(),
             view: ViewInfluence::default(),
+            image: None,
         }
     };
     let tier = |name: &str, kind: TierKind, budget_bytes: Option<u64>| TierInput {
@@ -99,6 +101,7 @@ fn inputs() -> Inputs {
         prices: Vec::new(),
         views: Vec::new(),
         form_cost: FormCost::TYPICAL,
+        device: None,
     }
 }
 

@@ -65,14 +65,14 @@ pub mod placement {
     pub use terrace_model::TieringMode;
     pub use terrace_placement::{
         Advice, AdviceRequest, Basis, BudgetPoint, Calibration, ColumnReads, Condition, Configuration, Control,
-        Correction, EpochRecord, EpochReport, EpochRequest, ExpectedRead, ExpectedReadSource, Explanation, Extent,
-        FormCost, FormTiers, Goal, HomeReads, HysteresisOptions, Lever, MergeKind, MergeOptions, MoreRoom, MoveRecord,
-        MoveStatus, Order, OrderOutcome, OrderReport, PackedValues, PatternCost, Place, PlacementConstraints,
-        PlacementSnapshot, Point, PolicyKind, Pressure, QueryCost, ReadPart, SEVERAL, ScanProfile, Scope,
-        StatementProfile, TableSnapshot, TierCost, TierMask, TierOption, TierPrice, TierProfile, TierState, Tiering,
-        TieringHost, TieringMetrics, TieringOptions, UnreadColumn, ViewInfluence, ViewInput, Workload, advice,
-        calibrate, comparison, constraints, correction, cost, epoch, explain, hysteresis, merge, metrics, order,
-        policy, pressure, query_cost, record, snapshot, solver, tiering, views, workload,
+        Correction, DeviceInput, EpochRecord, EpochReport, EpochRequest, ExpectedRead, ExpectedReadSource, Explanation,
+        Extent, FormCost, FormTiers, Goal, HomeReads, HysteresisOptions, ImageInput, ImageRule, Lever, MergeKind,
+        MergeOptions, MoreRoom, MoveRecord, MoveStatus, Order, OrderOutcome, OrderReport, PackedValues, PatternCost,
+        Place, PlacementConstraints, PlacementSnapshot, PlannedImage, Point, PolicyKind, Pressure, QueryCost, ReadPart,
+        SEVERAL, ScanProfile, Scope, StatementProfile, TableSnapshot, TierCost, TierMask, TierOption, TierPrice,
+        TierProfile, TierState, Tiering, TieringHost, TieringMetrics, TieringOptions, UnreadColumn, ViewInfluence,
+        ViewInput, Workload, advice, calibrate, comparison, constraints, correction, cost, epoch, explain, hysteresis,
+        merge, metrics, order, policy, pressure, query_cost, record, snapshot, solver, tiering, views, workload,
     };
 }
 
@@ -103,7 +103,7 @@ pub mod table {
 pub mod tier {
     pub use terrace_model::{Account, Charge, Loan, MAX_TIERS, TierId, TierIndex, TierKind};
     pub use terrace_storage::tier::{
-        Home, HomeTier, MeasuredHome, MemoryTier, MemoryTiers, SegmentBytes, codec, dram, home, nvm, object_home,
+        Home, HomeTier, MeasuredHome, MemoryTier, MemoryTiers, SegmentBytes, codec, dram, hbm, home, nvm, object_home,
         reader, ssd, stored_file,
     };
 }

@@ -11,6 +11,7 @@
 //! - [`contest`]: compares policies
 //! - [`counters`]: cost of counting accesses
 //! - [`decisions`]: columns and segments of TPC-H by size, accesses and tier
+//! - [`device_budgets`]: images on a device by every policy
 //! - [`device_table`]: devices by single reads and durable writes
 //! - [`dram_saved`]: DRAM saved at equal latency
 //! - [`forms`]: TPC-H with packed columns in memory
@@ -67,6 +68,7 @@ mod column_moves;
 mod contest;
 mod counters;
 mod decisions;
+mod device_budgets;
 mod device_table;
 mod dram_saved;
 mod forms;
@@ -170,6 +172,9 @@ pub const ALL: &[Experiment] = &[
         .about("the same, the form of each copy chosen with its tier, against all packed"),
     experiment("joint-forms", "E4", joint_forms::run)
         .about("expected reading time of TPC-H at seven budgets, tiers and forms chosen together against other ways"),
+    experiment("device-budgets", "G6", device_budgets::run).about(
+        "expected reading time of TPC-H with images on an emulated device at seven budgets, the solver against all other policies",
+    ),
     experiment("packed-homes", "E5", packed_homes::run)
         .about("cold scans of the columns of TPC-H Q1 and Q6 from packed files, against Arrow files of the same rows"),
     experiment("budgets", "P5", budgets::ssd)

@@ -114,6 +114,13 @@ pub enum SideSpec {
         /// True for moves one after the other, by one thread.
         single_mover: bool,
     },
+    /// Like `Terrace`, but with a host device, whose images scans could use.
+    Images {
+        /// Its data directory.
+        store: PathBuf,
+        /// Threads and partitions.
+        threads: usize,
+    },
     /// Copies of memory without Terrace.
     Copy {
         /// Threads at most.
@@ -325,6 +332,7 @@ fn build(spec: SideSpec) -> Result<Box<dyn Side>> {
         SideSpec::Tiers { store, threads, single_mover } => {
             Box::new(terrace::Terrace::open_tiers(&store, threads, single_mover)?)
         }
+        SideSpec::Images { store, threads } => Box::new(terrace::Terrace::open_with_device(&store, threads)?),
         SideSpec::Copy { threads } => Box::new(copy::Copy::new(threads)),
         SideSpec::MemTable { data_dir, scale, threads } => {
             Box::new(datafusion::Plain::in_memory(&Dataset::new(&data_dir, scale), threads)?)

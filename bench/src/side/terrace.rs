@@ -14,7 +14,7 @@ mod heat;
 mod plain;
 mod send;
 
-pub use advice::APPROACHES;
+pub use advice::{APPROACHES, DEVICE_POLICIES};
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -28,10 +28,11 @@ use roaring::RoaringTreemap;
 use terrace_planner_ext::engine::{Engine, EngineOptions, MiningOptions, Session};
 use terrace_tier_store::placement::PolicyKind;
 use terrace_tier_store::placement::tiering::EpochRequest;
-use terrace_tier_store::store::{NvmOptions, ReadGapChoice};
+use terrace_tier_store::store::{HbmOptions, NvmOptions, ReadGapChoice};
 use terrace_tier_store::table::{ChunkEntry, TableName};
 use terrace_tier_store::tier::TierId;
 use terrace_tier_store::tier::codec::FormChoice;
+use terrace_tier_store::tier::hbm::HbmBacking;
 use terrace_tier_store::tier::nvm::{Limiter, NvmBacking};
 use terrace_tier_store::{Store, StoreOptions};
 use tokio::runtime::Runtime;
@@ -57,6 +58,8 @@ const NOT_IN_Q6: [&str; 5] = [
     "customer PIN",
 ];
 const QUERY_MEMORY_BYTES: u64 = 8 << 30;
+/// Memory of the host device: enough to measure it with. No image is made there.
+const DEVICE_BYTES: u64 = 64 << 20;
 
 /// The NVM tier of a side; it holds all data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -97,6 +100,14 @@ impl Terrace {
     /// Like [`Self::open`], but with options for an engine that learns hot views from statements.
     pub fn open_mining(data_dir: &Path, threads: usize, mining: MiningOptions) -> Result<Self> {
         Self::open_with(StoreOptions::new(data_dir), threads, Nvm::Absent, PolicyKind::Optimal, mining)
+    }
+
+    /// Like [`Self::open`], but with a host device: reads are counted that its kernels could make.
+    pub fn open_with_device(data_dir: &Path, threads: usize) -> Result<Self> {
+        let backing = HbmBacking::Emulated { capacity_bytes: DEVICE_BYTES, faults: None };
+        let hbm = Some(HbmOptions { backing, budget_bytes: None });
+        let options = StoreOptions { hbm, ..StoreOptions::new(data_dir) };
+        Self::open_with(options, threads, Nvm::Absent, PolicyKind::Optimal, MiningOptions::default())
     }
 
     fn open_with(
@@ -231,6 +242,7 @@ impl Side for Terrace {
             Some(("place", share)) => self.place(share.parse().map_err(|_| unknown(op))?),
             Some(("advise", shares)) => self.advise(shares),
             Some(("compare", share)) => self.compare(share.parse().map_err(|_| unknown(op))?),
+            Some(("images", share)) => self.images(share.parse().map_err(|_| unknown(op))?),
             Some(("budget", bytes)) => self.budget(bytes.parse().map_err(|_| unknown(op))?),
             Some(("table", name)) => self.table(name),
             Some(("delete", what)) => self.delete(what).ok_or_else(|| unknown(op))?,

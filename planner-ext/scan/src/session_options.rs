@@ -12,6 +12,28 @@ use datafusion::common::config::{ConfigEntry, ConfigExtension, ConfigField, Conf
 use datafusion::common::config_err;
 use terrace_tier_store::units::Span;
 
+/// Where aggregates over scans run that kernels of a device can compute.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Gpu {
+    /// On processors.
+    Off,
+    /// On the device where its columns lie there and that is expected to be faster.
+    #[default]
+    Auto,
+    /// On the device wherever its columns lie there.
+    Force,
+}
+
+impl Display for Gpu {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Off => "off",
+            Self::Auto => "auto",
+            Self::Force => "force",
+        })
+    }
+}
+
 /// Options with the prefix `terrace.`.
 #[derive(Debug, Clone)]
 pub struct SessionOptions {
@@ -27,6 +49,8 @@ pub struct SessionOptions {
     pub idle_transaction_timeout: Span,
     /// Workload group of the session's statements; empty: that of its user.
     pub workload_group: String,
+    /// Where aggregates over scans run that kernels of a device can compute.
+    pub gpu: Gpu,
 }
 
 impl SessionOptions {
@@ -45,6 +69,7 @@ impl Default for SessionOptions {
             statement_timeout: Span(Duration::ZERO),
             idle_transaction_timeout: Span(Duration::ZERO),
             workload_group: String::new(),
+            gpu: Gpu::default(),
         }
     }
 }
@@ -73,6 +98,15 @@ impl ExtensionOptions for SessionOptions {
             "plan_cache" => self.plan_cache.set(key, value),
             "workload_group" => {
                 value.clone_into(&mut self.workload_group);
+                Ok(())
+            }
+            "gpu" => {
+                self.gpu = match value.to_ascii_lowercase().as_str() {
+                    "off" => Gpu::Off,
+                    "auto" => Gpu::Auto,
+                    "force" => Gpu::Force,
+                    other => return config_err!("option 'terrace.gpu' is off, auto or force, not '{other}'"),
+                };
                 Ok(())
             }
             "statement_timeout" => set_span(&mut self.statement_timeout, key, value),
@@ -118,6 +152,11 @@ impl ExtensionOptions for SessionOptions {
                 &self.workload_group,
                 "Workload group of the session's statements, one of system.workload_groups; empty: that of its user",
             ),
+            entry(
+                "gpu",
+                &self.gpu,
+                "Where aggregates run that a GPU can compute: off (processors), auto (the faster one) or force (the GPU)",
+            ),
         ]
     }
 }
@@ -154,12 +193,16 @@ mod tests {
             ("terrace.statement_timeout", "0s"),
             ("terrace.idle_transaction_timeout", "5m"),
             ("terrace.workload_group", "loads"),
+            ("terrace.gpu", "off"),
+            ("terrace.gpu", "force"),
+            ("terrace.gpu", "auto"),
         ] {
             options.set(name, value).unwrap();
             let listed = options.entries().into_iter().find(|entry| entry.key == name).unwrap();
             assert_eq!(listed.value.as_deref(), Some(value));
         }
         assert!(options.set("terrace.join_order", "perhaps").is_err());
+        assert!(options.set("terrace.gpu", "maybe").unwrap_err().to_string().contains("off, auto or force"));
         assert!(options.set("terrace.statement_timeout", "soon").unwrap_err().to_string().contains("'soon'"));
         assert!(options.set("terrace.joinorder", "false").unwrap_err().to_string().contains("terrace.joinorder"));
     }

@@ -243,8 +243,9 @@ fn top(
     statement: Arc<Statement>,
     scans: Vec<Arc<dyn ExecutionPlan>>,
 ) -> Arc<dyn ExecutionPlan> {
-    let begin = move |rows: SendableRecordBatchStream, _: &TaskContext| {
-        scans.iter().filter_map(|scan| scan.downcast_ref::<TierScanExec>()).for_each(TierScanExec::note_execution);
+    let begin = move |rows: SendableRecordBatchStream, context: &TaskContext| {
+        let scans = scans.iter().filter_map(|scan| scan.downcast_ref::<TierScanExec>());
+        scans.for_each(|scan| scan.note_remote_execution(context));
         Rows { statement: Arc::clone(&statement), rows }.into_batches()
     };
     Arc::new(StreamExec::new(TOP, plan, begin))

@@ -28,6 +28,7 @@
 //! - [`audit`]: the audit trail
 //! - [`query_log`]: the query log
 //! - [`forms`]: forms of columns in memory
+//! - `kernels`: aggregates that a device computes
 //! - `reads`: reads of the home tier
 //! - [`credulous`]: a faulty check of hot views
 //! - [`generator`]: random rows, conditions and queries, shared with the tests of `terrace_views`
@@ -81,6 +82,7 @@ mod hot_scans;
 mod hot_views;
 #[cfg(feature = "hot-views")]
 mod hot_weights;
+mod kernels;
 mod keys;
 mod limits;
 mod look_ups;

@@ -35,6 +35,8 @@ pub(super) fn columns() -> ColumnList<Row> {
         .optional_text("placement_rule", |r| r.rule.as_ref().map(ToString::to_string))
         .optional_text("form", |r| r.form.map(|form| form.to_string()))
         .optional_count("packed_bytes", |r| r.packed_bytes)
+        .count("kernel", |r| r.counts.kernel)
+        .optional_count("hbm_bytes", |r| r.hbm_bytes)
 }
 
 pub(super) struct Row {
@@ -51,6 +53,8 @@ pub(super) struct Row {
     /// The form of its copy in memory; `None` when it has none.
     form: Option<Form>,
     packed_bytes: Option<u64>,
+    /// Bytes of its copy in the memory of a device; `None` when it has none.
+    hbm_bytes: Option<u64>,
 }
 
 pub(super) fn rows(live: Live, names: NameFilter) -> Result<Batches> {
@@ -88,6 +92,7 @@ pub(super) fn rows(live: Live, names: NameFilter) -> Result<Batches> {
                 rule: rules.get(column).cloned().flatten(),
                 form: copy.map(|copy| copy.column.form()),
                 packed_bytes: segment.home.packed_bytes,
+                hbm_bytes: segment.image.load().as_ref().map(|image| image.charged_bytes()),
                 table: Arc::clone(&table),
                 chunk: Arc::clone(&chunk),
                 column,

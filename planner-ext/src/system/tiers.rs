@@ -25,5 +25,5 @@ pub(super) fn columns() -> ColumnList<TierInfo> {
 }
 
 pub(super) fn rows(live: Live, _: NameFilter) -> Result<Batches> {
-    Ok(columns().batches(live.store.tier_infos().into_iter()))
+    Ok(columns().batches(live.store.all_tier_infos().into_iter()))
 }

@@ -274,6 +274,8 @@ section! {
         pub nvm: NvmConfig = NvmConfig::default(),
         /// Files; the home of every sealed segment.
         pub ssd: SsdConfig = SsdConfig::default(),
+        /// Memory of a GPU, for second copies that kernels read.
+        pub hbm: HbmConfig = HbmConfig::default(),
     }
 }
 
@@ -295,7 +297,12 @@ impl TiersConfig {
 
     /// Rate limits of the tiers that have one, by name.
     pub fn rate_limits(&self) -> Vec<(String, Size)> {
-        let rates = [("dram", self.dram.rate_limit), ("nvm", self.nvm.rate_limit), ("ssd", self.ssd.rate_limit)];
+        let rates = [
+            ("dram", self.dram.rate_limit),
+            ("nvm", self.nvm.rate_limit),
+            ("ssd", self.ssd.rate_limit),
+            ("hbm", self.hbm.rate_limit),
+        ];
         rates.into_iter().filter_map(|(name, rate)| Some((name.to_owned(), rate?))).collect()
     }
 
@@ -360,6 +367,23 @@ section! {
         pub rate_limit: Option<Size> = None,
         /// Price of 10^9 bytes in any currency, for `terrace advise`.
         pub price_per_gb: Option<f64> = None,
+    }
+}
+
+section! {
+    /// The HBM tier. It exists when `device` or `emulated` is set.
+    pub struct HbmConfig {
+        /// Number of the NVIDIA GPU, from 0 on. The driver is loaded only if this is set; a GPU that does not work is left out,
+        /// with a warning.
+        pub device: Option<u32> = None,
+        /// For tests: let the processor run the kernels, in ordinary memory; counted as memory and reported as emulated everywhere.
+        pub emulated: bool = false,
+        /// Memory of the emulated device. A share is taken of `memory.limit`.
+        pub capacity: Option<Size> = None,
+        /// Byte limit of the copies there, or a share of the memory of the device. Default: 80%; statements need the rest.
+        pub budget: Option<Size> = None,
+        /// Bytes per second that the loop's own epochs copy to it, at most; 0: no limit. Default: `tiering.rate_limit`.
+        pub rate_limit: Option<Size> = None,
     }
 }
 
@@ -610,7 +634,7 @@ fn default_groups() -> BTreeMap<String, WorkloadGroupConfig> {
 }
 
 /// Sections in the order in which they are printed, with their documentation.
-pub(super) const SECTIONS: [(&str, Docs); 22] = [
+pub(super) const SECTIONS: [(&str, Docs); 23] = [
     ("", Config::DOCS),
     ("log", LogConfig::DOCS),
     ("files", FilesConfig::DOCS),
@@ -626,6 +650,7 @@ pub(super) const SECTIONS: [(&str, Docs); 22] = [
     ("tiers.dram", DramConfig::DOCS),
     ("tiers.nvm", NvmConfig::DOCS),
     ("tiers.ssd", SsdConfig::DOCS),
+    ("tiers.hbm", HbmConfig::DOCS),
     ("home", HomeConfig::DOCS),
     ("io", IoConfig::DOCS),
     ("query", QueryConfig::DOCS),

@@ -86,6 +86,24 @@ fn workload_groups_are_sections_with_names_of_their_own() {
 }
 
 #[test]
+fn the_device_is_a_gpu_or_emulated_or_missing() {
+    let hbm = |flags: &[&str]| load("", &[], flags).map(|config| config.tiers.hbm);
+    assert_eq!(hbm(&["tiers.hbm.device=1"]).unwrap().device, Some(1));
+    assert!(hbm(&["tiers.hbm.emulated=true", "tiers.hbm.capacity=64MiB", "tiers.hbm.budget=50%"]).unwrap().emulated);
+    for (flags, what) in [
+        (&["tiers.hbm.device=0", "tiers.hbm.emulated=true"][..], "exclude each other"),
+        (&["tiers.hbm.emulated=true"][..], "tiers.hbm.capacity is missing"),
+        (&["tiers.hbm.device=0", "tiers.hbm.capacity=1GiB"][..], "tiers.hbm.capacity is for an emulated device"),
+        (&["tiers.hbm.budget=1GiB"][..], "there is no HBM tier"),
+        (&["tiers.hbm.device=first"][..], "tiers.hbm.device"),
+        (&["tiers.hbm.rate_limit=5%"][..], "rate_limit of a tier is bytes per second"),
+    ] {
+        let error = hbm(flags).unwrap_err().to_string();
+        assert!(error.contains(what), "{error}");
+    }
+}
+
+#[test]
 fn a_bad_value_names_its_key_and_its_source() {
     let error = load("", &[("TERRACE_TIERS_DRAM_BUDGET", "much")], &[]).unwrap_err().to_string();
     assert!(error.contains("tiers.dram.budget") && error.contains("TERRACE_TIERS_DRAM_BUDGET"), "{error}");

@@ -70,6 +70,14 @@ impl Config {
             "tiers.nvm.capacity is missing: set the size of the pool, for example 8GiB"
         } else if self.tiers.nvm.budget.is_some() && self.tiers.nvm.capacity.is_none() {
             "tiers.nvm.budget is set, but there is no NVM tier: set tiers.nvm.path or tiers.nvm.emulated, and a capacity"
+        } else if self.tiers.hbm.device.is_some() && self.tiers.hbm.emulated {
+            "tiers.hbm.device and tiers.hbm.emulated exclude each other: the tier is a GPU or it is emulated"
+        } else if self.tiers.hbm.emulated && self.tiers.hbm.capacity.is_none() {
+            "tiers.hbm.capacity is missing: set the memory of the emulated device, for example 256MiB"
+        } else if self.tiers.hbm.capacity.is_some() && !self.tiers.hbm.emulated {
+            "tiers.hbm.capacity is for an emulated device: a GPU has the memory that it has; leave it out, or set tiers.hbm.budget"
+        } else if self.tiers.hbm.budget.is_some() && self.tiers.hbm.device.is_none() && !self.tiers.hbm.emulated {
+            "tiers.hbm.budget is set, but there is no HBM tier: set tiers.hbm.device or tiers.hbm.emulated"
         } else if self.query.max_running == 0 {
             "query.max_running must be at least 1"
         } else if !(1..=MOST_NODES).contains(&self.cluster.nodes) {

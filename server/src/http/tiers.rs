@@ -108,7 +108,7 @@ pub struct DroppedTier {
 pub async fn list(State(state): State<Arc<AppState>>, page: Page) -> Result<Json<Paged<Tier>>> {
     state
         .blocking(move |state| {
-            let tiers = state.store().tier_infos();
+            let tiers = state.store().all_tier_infos();
             let total = tiers.len();
             Ok(Json(page.cut(tiers.into_iter().map(|tier| Tier::from_info(state, tier)), total)))
         })
@@ -212,7 +212,7 @@ pub async fn change(
 }
 
 fn find(state: &AppState, name: &str) -> Result<TierInfo> {
-    let tiers = state.store().tier_infos();
+    let tiers = state.store().all_tier_infos();
     let known: Vec<String> = tiers.iter().map(|tier| tier.name.clone()).collect();
     let found = tiers.into_iter().find(|tier| tier.name == name);
     found.ok_or_else(|| Error::unknown_tier(name, &known).into())

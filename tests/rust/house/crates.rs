@@ -17,7 +17,7 @@ static ALLOWED: [(&str, &[&str]); 24] = [
     ("access", &["model"]),
     ("ipc", &[]),
     ("flight", &["model", "access", "ipc"]),
-    ("storage", &["model"]),
+    ("storage", &["model", "device"]),
     ("placement", &["model", "storage"]),
     ("objects", &["model", "storage"]),
     ("simulate", &["model", "storage", "placement"]),

@@ -24,6 +24,8 @@ pub enum TierKind {
     Ssd,
     /// Objects of an object store, read by ranges; the home of every sealed segment.
     Object,
+    /// Memory of a device that runs kernels (a GPU): it holds second copies, which processors do not read.
+    Hbm,
 }
 
 impl fmt::Display for TierKind {
@@ -33,6 +35,7 @@ impl fmt::Display for TierKind {
             Self::Nvm => "nvm",
             Self::Ssd => "ssd",
             Self::Object => "object",
+            Self::Hbm => "hbm",
         })
     }
 }

@@ -22,6 +22,9 @@ impl Tiering {
     pub fn calibrate(&self) -> Result<Calibration> {
         let _epoch_lock = self.shared.controller.lock_epoch();
         let host = self.shared.host()?;
+        if let Some(device) = host.device_tier().filter(|device| device.lost().is_none()) {
+            device.calibrate(self.shared.clock.as_ref());
+        }
         self.shared.planner.calibration().measure(host.as_ref())
     }
 }

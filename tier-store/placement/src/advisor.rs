@@ -12,6 +12,7 @@ use super::advice::{Advice, AdviceRequest, BudgetPoint, Configuration, Goal, Mor
 use super::epoch::{EpochPlan, Inputs, SegmentInput, expected_us, plan_by};
 use super::explain::Explainer;
 use super::forecast::{Device, Forecast};
+use super::format::{bytes, time};
 use super::place::Place;
 use super::policy::Policy;
 use super::solver::Effort;
@@ -108,6 +109,36 @@ pub(super) fn advise(input: AdvisorInput<'_>, request: &AdviceRequest) -> Result
     };
     advice.why = sentence(&advice, request.goal);
     Ok(advice)
+}
+
+/// What the memory of a device saves, as a note; `label` names the device. `None` without one. The times of statements are
+/// predicted for processors alone, so only reading times are compared.
+pub(super) fn device_note(inputs: &Inputs, label: &str, policy: &dyn Policy, effort: Effort) -> Result<Option<String>> {
+    let Some(device) = &inputs.device else { return Ok(None) };
+    let hot_bytes = inputs.hot_image_bytes();
+    if hot_bytes == 0 {
+        return Ok(Some(format!("the figures leave out {label}: no scan of recent epochs could have run there")));
+    }
+    let budget_bytes = device.budget_bytes;
+    let mut inputs = inputs.clone();
+    inputs.settle();
+    let mut read_us = |budget_bytes: u64| {
+        inputs.device.iter_mut().for_each(|device| device.budget_bytes = budget_bytes);
+        plan_by(policy, &inputs, effort).map(|plan| plan.after_us)
+    };
+    let without_us = read_us(0)?;
+    let now_us = read_us(budget_bytes)?;
+    let all_us = read_us(hot_bytes)?;
+    let saved = |us: f64| time((without_us - us).max(0.0));
+    Ok(Some(format!(
+        "the figures leave out {label}: of {} reading an epoch, second copies save {} within the budget of {} there, and {} with \
+         room for all {} that scans could use",
+        time(without_us),
+        saved(now_us),
+        bytes(budget_bytes),
+        saved(all_us),
+        bytes(hot_bytes)
+    )))
 }
 
 impl<'a> Advisor<'a> {

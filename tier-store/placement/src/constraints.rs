@@ -245,6 +245,15 @@ impl<'a> Scopes<'a> {
         self.rules.get(rule as usize).is_some_and(|rule| rule.covers(chunk, column))
     }
 
+    /// The latest rule about a segment that names a tier which is none of the places of copies: the memory of a device. Its kind,
+    /// and its position.
+    pub fn rule_about(&self, tier: &str, chunk: usize, column: ColumnId) -> Option<(RuleKind, u32)> {
+        let mut latest = self.rules.iter().enumerate().rev();
+        let (position, found) =
+            latest.find(|(_, scoped)| scoped.rule.spec.tier == tier && scoped.covers(chunk, column))?;
+        Some((found.rule.spec.kind, position as u32))
+    }
+
     /// The tier that the rule at a position names, if it exists.
     pub fn tier(&self, rule: u32) -> Option<TierId> {
         self.rules.get(rule as usize)?.tier

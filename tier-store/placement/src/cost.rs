@@ -78,6 +78,8 @@ impl TierCost {
             TierKind::Nvm => Self::new(0.5, 0.1, 3_150.0, Some(CACHE_LINE_BYTES)),
             TierKind::Ssd => Self::new(80.0, 80.0, 1_200.0, Some(PAGE_BYTES)),
             TierKind::Object => Self::new(20_000.0, 20_000.0, 80.0, Some(PAGE_BYTES)),
+            // As kernels read it, all rows at once; each pays its share of a launch.
+            TierKind::Hbm => Self::new(0.5, 0.5, 1_000_000.0, None),
         }
     }
 

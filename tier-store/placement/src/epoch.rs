@@ -13,12 +13,17 @@
 //! bytes, and its reads take the time to unpack what they touch ([`super::form_cost`]), as do reads from a home whose bytes are
 //! packed. A move between two forms on one tier is a move like others, and takes the time to pack or unpack the copy.
 //!
+//! Where there is a device, a segment may have an image in its memory, for kernels, beside the place where processors read it.
+//! Whether it has one is a part of the choice: see `images`.
+//!
+//! - `images`: second copies in the memory of a device
 //! - `places`: the options of a plan, and what a segment takes at each place
 //! - `reasons`: the reasons of moves
 //!
 //! Rules of users come before costs: see [`super::constraints`] and [`super::reserved`]. A preference that is not met
 //! costs as much as one more scan of the segment from its home per epoch.
 
+mod images;
 mod places;
 mod reasons;
 
@@ -36,11 +41,13 @@ use super::hysteresis::{self, Hysteresis};
 use super::place::Place;
 use super::policy::{Decision, Policy, PolicyKind, ReasonContext};
 use super::record::TierPrice;
-use super::reserved::reserve;
+use super::reserved::{Reserved, reserve};
 use super::residual::{choose_residual, forbid_by_rules};
-use super::solver::{Instance, Method, Work, certify};
+use super::solver::{Instance, Method, Solution, Work, certify, judge};
 use super::views::{PREFERENCE, ViewInfluence, ViewInput};
 use crate::heat::decay::{SegmentHeat, SegmentKey};
+pub(super) use images::explanation_text;
+pub use images::{DeviceInput, ImageInput, ImageRule, PlannedImage};
 pub use places::PlaceOptions;
 use reasons::rule_reason;
 pub(super) use reasons::{packed_text, reads_text, reason};
@@ -115,6 +122,9 @@ pub struct SegmentInput {
     pub expected_reads: SegmentHeat,
     /// The influence of hot views on it.
     pub view: ViewInfluence,
+    /// The image that it may have on a device; `None` where it has none, or there is no device. It lies apart, as most segments
+    /// have none.
+    pub image: Option<Box<ImageInput>>,
 }
 
 /// All inputs of a plan.
@@ -135,6 +145,8 @@ pub struct Inputs {
     pub views: Vec<ViewInput>,
     /// What packing and unpacking cost.
     pub form_cost: FormCost,
+    /// The device whose memory may have images; `None`: there is none, or it does not work.
+    pub device: Option<DeviceInput>,
 }
 
 impl Inputs {
@@ -225,6 +237,10 @@ pub struct EpochPlan {
     pub prices: Vec<TierPrice>,
     /// Positions of the segments whose rule (a pin, or an exclusion from home) is not met because budgets are too small.
     pub given_way: Vec<usize>,
+    /// By segment, whether it is to have an image on the device; empty where no image is weighed.
+    pub has_image: Vec<bool>,
+    /// Changes of images: first those that make room, then copies by falling benefit per byte.
+    pub images: Vec<PlannedImage>,
 }
 
 impl EpochPlan {
@@ -251,31 +267,9 @@ fn plan_within(policy: &dyn Policy, inputs: &Inputs, work: Work<'_>) -> Result<E
         return Err(Error::Invalid(format!("placement works on 1 to {MAX_TIERS} tiers, not on {tiers}")));
     }
     let places = PlaceOptions::for_inputs(inputs);
-    let instance = instance(inputs, places);
-    let reserved = reserve(inputs, |segment, place| instance.cost(segment, places.option(place)));
-    let Decision { solution, scores } = choose_residual(policy, inputs, places, &instance, &reserved, work)?;
-    let mut before_us = 0.0;
-    let mut after_us = 0.0;
-    let mut moves = Vec::new();
-    let mut used = vec![(0_u64, 0_u64); tiers];
-    for (index, (segment, choice)) in inputs.segments.iter().zip(&solution.choice).enumerate() {
-        let from = segment.place();
-        let to = places.place(segment, usize::from(*choice));
-        let from_us = expected_us(inputs, segment, from);
-        let to_us = if to == from { from_us } else { expected_us(inputs, segment, to) };
-        before_us += from_us;
-        after_us += to_us;
-        if let Some((before, _)) = used.get_mut(usize::from(from.tier.0)) {
-            *before += segment.charged_at(from);
-        }
-        if let Some((_, planned)) = used.get_mut(usize::from(to.tier.0)) {
-            *planned += segment.charged_at(to);
-        }
-        if from != to {
-            moves.push(planned_move(inputs, index, segment, [from, to], from_us - to_us));
-        }
-    }
-    let prices: Vec<TierPrice> = inputs
+    let Choice { solution, scores, placed, has_image, reserved } = choose(policy, inputs, places, work)?;
+    let Effects { mut moves, before_us, after_us, used } = effects(inputs, &placed, &has_image);
+    let mut prices: Vec<TierPrice> = inputs
         .tiers
         .iter()
         .zip(&used)
@@ -293,6 +287,11 @@ fn plan_within(policy: &dyn Policy, inputs: &Inputs, work: Work<'_>) -> Result<E
             })
         })
         .collect();
+    let mut images = images::changes(inputs, &has_image);
+    if let Some(price) = images::price(inputs, &has_image, &solution.prices) {
+        images.iter_mut().for_each(|planned| planned.reason = images::reason(policy.kind(), inputs, planned, &price));
+        prices.push(price);
+    }
     for planned in &mut moves {
         let by_rule = rule_reason(policy.kind(), inputs, planned, &reserved);
         planned.reason = match (by_rule, inputs.segments.get(planned.segment)) {
@@ -323,7 +322,96 @@ fn plan_within(policy: &dyn Policy, inputs: &Inputs, work: Work<'_>) -> Result<E
         method: solution.method,
         prices,
         given_way: reserved.given_way,
+        has_image,
+        images,
     })
+}
+
+/// What follows from the places and images that a plan chooses.
+struct Effects {
+    /// The moves, without their reasons.
+    moves: Vec<PlannedMove>,
+    /// Expected reading time before them, in microseconds per epoch.
+    before_us: f64,
+    /// The same after them.
+    after_us: f64,
+    /// By tier, bytes before and after.
+    used: Vec<(u64, u64)>,
+}
+
+fn effects(inputs: &Inputs, placed: &[Place], has_image: &[bool]) -> Effects {
+    let mut before_us = 0.0;
+    let mut after_us = 0.0;
+    let mut moves = Vec::new();
+    let mut used = vec![(0_u64, 0_u64); inputs.tiers.len()];
+    for (index, (segment, to)) in inputs.segments.iter().zip(placed).enumerate() {
+        let from = segment.place();
+        let to = *to;
+        let mut from_us = expected_us(inputs, segment, from);
+        let mut to_us = if to == from { from_us } else { expected_us(inputs, segment, to) };
+        before_us += from_us;
+        if !has_image.is_empty() {
+            let from_saved_us = images::saved_us(inputs, segment, from);
+            before_us -= if segment.has_image() { from_saved_us } else { 0.0 };
+            // A move of a segment that will have an image saves time of those reads alone that kernels do not make.
+            if has_image.get(index).copied().unwrap_or(false) {
+                from_us -= from_saved_us;
+                to_us -= images::saved_us(inputs, segment, to);
+            }
+        }
+        after_us += to_us;
+        if let Some((before, _)) = used.get_mut(usize::from(from.tier.0)) {
+            *before += segment.charged_at(from);
+        }
+        if let Some((_, planned)) = used.get_mut(usize::from(to.tier.0)) {
+            *planned += segment.charged_at(to);
+        }
+        if from != to {
+            moves.push(planned_move(inputs, index, segment, [from, to], from_us - to_us));
+        }
+    }
+    Effects { moves, before_us, after_us, used }
+}
+
+/// What a plan chooses.
+struct Choice {
+    /// The solution; its bound is that of places and images together.
+    solution: Solution,
+    /// Scores by which a policy ranked.
+    scores: Vec<Option<f64>>,
+    /// By segment: its place.
+    placed: Vec<Place>,
+    /// By segment: whether it has an image; empty where no image is weighed.
+    has_image: Vec<bool>,
+    reserved: Reserved,
+}
+
+/// Lets the policy choose a place for each segment and, where images are weighed, whether it has one. The policy `optimal`
+/// weighs both together.
+fn choose(policy: &dyn Policy, inputs: &Inputs, places: PlaceOptions, work: Work<'_>) -> Result<Choice> {
+    let is_joint = policy.kind() == PolicyKind::Optimal;
+    let weighed = if is_joint { places } else { places.without_images() };
+    let problem = instance(inputs, weighed);
+    let reserved = reserve(inputs, |segment, place| problem.cost(segment, weighed.option(place)));
+    let Decision { solution, scores } = choose_residual(policy, inputs, weighed, &problem, &reserved, work)?;
+    let chosen = inputs.segments.iter().zip(&solution.choice);
+    let placed: Vec<Place> = chosen.map(|(segment, option)| weighed.place(segment, usize::from(*option))).collect();
+    let Some(room) = images::ImageRoom::for_options(inputs, places) else {
+        return Ok(Choice { solution, scores, placed, has_image: Vec::new(), reserved });
+    };
+    if is_joint {
+        let options = solution.choice.iter().enumerate();
+        let has_image = |(at, option): (usize, &u8)| room.is_pinned(at) || places.has_image(usize::from(*option));
+        let has_image = options.map(has_image).collect();
+        return Ok(Choice { solution, scores, placed, has_image, reserved });
+    }
+    let has_image = images::choose_apart(policy, inputs, &room, &placed, work)?;
+    // A pinned image is given, so it is no part of the option.
+    let with_image = has_image.iter().enumerate().map(|(at, has_image)| *has_image && !room.is_pinned(at));
+    let choice = placed.iter().zip(with_image).map(|(place, with)| places.option_with(*place, with) as u8).collect();
+    let Solution { objective, bound, gap, bound_prices, .. } = judge(&instance(inputs, places), choice, work)?;
+    let solution = Solution { objective, bound, gap, bound_prices, ..solution };
+    Ok(Choice { solution, scores, placed, has_image, reserved })
 }
 
 /// The move of a segment from one place to another, without its reason.
@@ -373,10 +461,14 @@ pub(super) fn certified_bound_us(inputs: &Inputs, plan: &EpochPlan) -> Option<f6
     Some(bound_us)
 }
 
-/// Builds the problem to solve: a place that the forms of a segment do not allow costs an infinite time.
+/// Builds the problem to solve: a place that the forms of a segment do not allow costs an infinite time, as does an image that
+/// it cannot have.
 fn instance(inputs: &Inputs, places: PlaceOptions) -> Instance {
-    let memory = inputs.tiers.iter().take(usize::from(inputs.home().0));
-    let capacities = memory.map(|tier| tier.budget_bytes.map_or(f64::INFINITY, |bytes| bytes as f64)).collect();
+    let home = inputs.home();
+    let memory = inputs.tiers.iter().take(usize::from(home.0));
+    let room = images::ImageRoom::for_options(inputs, places);
+    let budgets = memory.map(|tier| tier.budget_bytes.map_or(f64::INFINITY, |bytes| bytes as f64));
+    let capacities = budgets.chain(room.as_ref().map(|room| room.free_bytes as f64)).collect();
     let options = places.for_solver();
     let mut instance = Instance {
         capacities,
@@ -384,13 +476,22 @@ fn instance(inputs: &Inputs, places: PlaceOptions) -> Instance {
         bytes: Vec::with_capacity(inputs.segments.len() * options.cells()),
         options,
     };
-    for segment in &inputs.segments {
+    for (at, segment) in inputs.segments.iter().enumerate() {
         for option in 0..places.count() {
             let place = places.place(segment, option);
-            let is_open = segment.allows_form(place);
-            instance.costs.push(if is_open { cost_parts(inputs, segment, place).sum_us() } else { f64::INFINITY });
-            if option < places.home() {
+            let has_image = places.has_image(option);
+            let image_us = match &room {
+                Some(room) => room.cost_us(inputs, at, place, has_image),
+                None => Some(0.0),
+            };
+            let cost_us = |image_us: f64| cost_parts(inputs, segment, place).sum_us() + image_us;
+            let open = image_us.filter(|_| segment.allows_form(place));
+            instance.costs.push(open.map_or(f64::INFINITY, cost_us));
+            if place.tier < home {
                 instance.bytes.push(segment.charged_at(place) as f64);
+            }
+            if has_image {
+                instance.bytes.push(segment.image_charged_bytes() as f64);
             }
         }
     }

@@ -1,6 +1,6 @@
 //! The draft of an epoch's report: its moves while they are planned, carried out and measured.
 
-use terrace_storage::migrate::Relocation;
+use terrace_storage::migrate::{ImageChange, Relocation};
 
 use super::epoch::PlannedMove;
 use super::frozen::PreparedPlan;
@@ -25,6 +25,15 @@ impl Move<'_> {
     }
 }
 
+/// One change of an image on a device, from its plan to its row of the log.
+#[derive(Debug)]
+pub(super) struct ImageMove {
+    /// The change.
+    pub(super) change: ImageChange,
+    /// Its row of the log: with status `planned` until it ends.
+    pub(super) record: MoveRecord,
+}
+
 /// When an epoch was decided, and how long that took.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Decision {
@@ -43,6 +52,8 @@ pub(super) struct EpochDraft<'a> {
     pub(super) epoch: EpochRecord,
     /// The moves of the plan, in the order in which they are carried out.
     pub(super) moves: Vec<Move<'a>>,
+    /// The changes of images, which are carried out before the moves.
+    pub(super) images: Vec<ImageMove>,
     /// Rows of the log after those of the moves: proposals, and sums of the merge rounds since the previous epoch. This
     /// epoch neither carries them out nor predicts their benefit.
     further: Vec<MoveRecord>,
@@ -58,18 +69,19 @@ impl<'a> EpochDraft<'a> {
     ) -> Self {
         let epoch = epoch_record(decision, request, prepared);
         let moves = prepared.moves(&epoch, tables);
-        Self { epoch, moves, further: Vec::new() }
+        let images = prepared.images(&epoch, tables);
+        Self { epoch, moves, images, further: Vec::new() }
     }
 
     /// Makes the draft of an epoch whose plan is only advice: nothing moves.
     pub(super) fn without_moves(decision: Decision, request: &EpochRequest, prepared: &PreparedPlan) -> Self {
         let epoch = EpochRecord { moves: 0, ..epoch_record(decision, request, prepared) };
-        Self { epoch, moves: Vec::new(), further: Vec::new() }
+        Self { epoch, moves: Vec::new(), images: Vec::new(), further: Vec::new() }
     }
 
     /// Number of rows of the log so far: the number of the next row.
     pub(super) fn rows(&self) -> usize {
-        self.moves.len() + self.further.len()
+        self.moves.len() + self.images.len() + self.further.len()
     }
 
     /// Adds rows of the log after those there are.
@@ -79,7 +91,9 @@ impl<'a> EpochDraft<'a> {
 
     /// The report of the epoch, with the moves as they are now.
     pub(super) fn into_report(self) -> EpochReport {
-        let moves = self.moves.into_iter().map(|moved| moved.record).chain(self.further);
+        let moves = self.moves.into_iter().map(|moved| moved.record);
+        let images = self.images.into_iter().map(|image| image.record);
+        let moves = moves.chain(images).chain(self.further);
         EpochReport { epoch: self.epoch, moves: moves.collect() }
     }
 }
@@ -95,11 +109,14 @@ fn epoch_record(decision: Decision, request: &EpochRequest, prepared: &PreparedP
         trigger: request.reason.clone(),
         dry_run: request.dry_run,
         segments: inputs.segments.len() as u64,
-        moves: plan.moves.len() as u32,
+        moves: (plan.moves.len() + plan.images.len()) as u32,
         moves_done: 0,
         moves_skipped: 0,
         moves_proposed: 0,
-        planned_bytes: plan.moves.iter().map(|planned| planned.bytes).sum(),
+        planned_bytes: {
+            let images = plan.images.iter().map(|planned| planned.bytes);
+            plan.moves.iter().map(|planned| planned.bytes).chain(images).sum()
+        },
         moved_bytes: 0,
         before_us: plan.before_us,
         after_us: plan.after_us,

@@ -7,6 +7,7 @@
 //! are indivisible: where there is time, [`super::condition_search`] plans again until it knows the number
 //! ([`Basis::Planned`]).
 
+use std::borrow::Cow;
 use std::cell::OnceCell;
 
 use serde::Serialize;
@@ -14,7 +15,8 @@ use terrace_model::{Pattern, TierId};
 use terrace_storage::tier::codec::Form;
 
 use super::epoch::{
-    EpochPlan, Inputs, SegmentInput, cost_parts, form_at, packed_text, read_bytes, reading_us, reads_text, worth_bytes,
+    EpochPlan, Inputs, SegmentInput, cost_parts, explanation_text, form_at, packed_text, read_bytes, reading_us,
+    reads_text, worth_bytes,
 };
 use super::format::{bytes, figure, time};
 use super::place::Place;
@@ -200,6 +202,8 @@ impl Explanation {
 #[derive(Debug)]
 pub(super) struct Explainer<'a> {
     pub(super) inputs: &'a Inputs,
+    /// Those of the inputs: without the reads that kernels make, for one that is to have an image on a device.
+    segments: Cow<'a, [SegmentInput]>,
     plan: &'a EpochPlan,
     /// The planned place of each segment.
     placed: Vec<Place>,
@@ -251,7 +255,13 @@ impl<'a> Explainer<'a> {
             }
         }
         let demand = inputs.tiers.iter().map(|_| OnceCell::new()).collect();
-        Self { inputs, plan, placed, prices, free, demand }
+        let mut segments = Cow::Borrowed(inputs.segments.as_slice());
+        if plan.has_image.contains(&true) {
+            for (segment, _) in segments.to_mut().iter_mut().zip(&plan.has_image).filter(|(_, has_image)| **has_image) {
+                segment.heat = segment.heat.without_kernel_reads();
+            }
+        }
+        Self { inputs, segments, plan, placed, prices, free, demand }
     }
 
     /// The planned tier of the segment at a position.
@@ -343,7 +353,8 @@ impl<'a> Explainer<'a> {
 
     /// Explains the segment at a position, with conditions by price; the caller fills in the names of table and column.
     pub(super) fn explain(&self, at: usize) -> Option<Explanation> {
-        let segment = self.inputs.segments.get(at)?;
+        let segment = self.segments.get(at)?;
+        let heat = self.inputs.segments.get(at)?.heat;
         let options = self.options(at, segment);
         let planned = self.place(at);
         let (_, chosen) = options.iter().find(|(place, _)| *place == planned)?;
@@ -375,8 +386,8 @@ impl<'a> Explainer<'a> {
             form: in_memory(segment.place()),
             planned: self.name(planned.tier).to_owned(),
             planned_form: in_memory(planned),
-            heat: Pattern::ALL.into_iter().zip(segment.heat.accesses.map(f64::from)).collect(),
-            reads: segment.heat.total().into(),
+            heat: Pattern::ALL.into_iter().zip(heat.accesses.map(f64::from)).collect(),
+            reads: heat.total().into(),
             benefit_us,
             benefit_ns_per_byte: benefit_us * 1e3 / worth_bytes(segment, planned, against) as f64,
             price_ns_per_byte: self.price(upper.tier) * 1e3,
@@ -401,7 +412,10 @@ impl<'a> Explainer<'a> {
             let before = std::mem::take(&mut explanation.condition);
             explanation.condition = if before.is_empty() { larger } else { format!("{before}, or {larger}") };
         }
-        explanation.why = self.sentence(at, explanation).unwrap_or_default();
+        let has_image = self.plan.has_image.get(at).copied().unwrap_or(false);
+        let segment = self.inputs.segments.get(at);
+        let image = segment.map(|segment| explanation_text(self.inputs, segment, segment.place(), has_image));
+        explanation.why = self.sentence(at, explanation).unwrap_or_default() + &image.unwrap_or_default();
     }
 
     /// The changes after which another tier would be the cheapest, by the prices of the plan.
@@ -441,7 +455,7 @@ impl<'a> Explainer<'a> {
 
     /// Reads per epoch at which a faster tier (`up`) or a slower one would be the cheapest, and which.
     fn reads_to_flip(&self, at: usize, options: &[(Place, TierOption)], up: bool) -> Option<(TierId, f64)> {
-        let segment = self.inputs.segments.get(at)?;
+        let segment = self.segments.get(at)?;
         let now = f64::from(segment.heat.total());
         let planned = self.place(at);
         let UnitReads { heat, reads: unit } = Self::unit_reads(segment);
@@ -497,7 +511,7 @@ impl<'a> Explainer<'a> {
 
     /// Bytes by which the budget of a tier has to grow (`more`) or shrink for the segment to come or leave.
     fn room_to_flip(&self, at: usize, tier: TierId, more: bool) -> Option<u64> {
-        let segment = self.inputs.segments.get(at)?;
+        let segment = self.segments.get(at)?;
         let planned = self.place(at);
         let place = if planned.tier == tier { planned } else { self.best_place(segment, tier) };
         let worth = self.worth(segment, place);
@@ -533,7 +547,7 @@ impl<'a> Explainer<'a> {
         let mut wanting = Vec::new();
         let mut holding = Vec::new();
         let home = self.inputs.home();
-        for (at, segment) in self.inputs.segments.iter().enumerate() {
+        for (at, segment) in self.segments.iter().enumerate() {
             let placed = self.place(at);
             if segment.constraints.needs_memory(home) || !segment.constraints.allows(tier) {
                 continue;
@@ -558,7 +572,7 @@ impl<'a> Explainer<'a> {
     }
 
     fn sentence(&self, at: usize, explanation: &Explanation) -> Option<String> {
-        let segment = self.inputs.segments.get(at)?;
+        let segment = self.segments.get(at)?;
         let planned_place = self.place(at);
         let planned = planned_place.tier;
         let current = segment.current;
@@ -595,7 +609,7 @@ impl<'a> Explainer<'a> {
             text => format!("; {text}"),
         };
         let ahead = if segment.expected_reads.total() > 0.0 { "; running statements are about to read it" } else { "" };
-        let expected = segment.heat_with_views();
+        let expected = self.inputs.segments.get(at)?.heat_with_views();
         let is_read = expected.total() > 0.0;
         if !is_read && !ahead.is_empty() {
             return Some(format!("{place}: not read in recent epochs{ahead}{views}{hard}{condition}"));

@@ -4,10 +4,10 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use terrace_model::{Result, TierId};
-use terrace_storage::migrate::Relocation;
+use terrace_storage::migrate::{ImageChange, Relocation};
 
-use super::epoch::{EpochPlan, Inputs, PlannedMove, plan_by};
-use super::epoch_draft::Move;
+use super::epoch::{EpochPlan, Inputs, PlannedImage, PlannedMove, plan_by};
+use super::epoch_draft::{ImageMove, Move};
 use super::explain::Explainer;
 use super::hysteresis::BudgetsAndRules;
 use super::policy::{Policy, PolicyKind};
@@ -25,6 +25,12 @@ fn remove_frozen(inputs: &mut Inputs, origins: &mut Vec<Origin>, movable: &[bool
         if let Some(sum) = frozen_bytes.get_mut(usize::from(segment.current.0)) {
             *sum += segment.charged_at(segment.place());
         }
+    }
+    if let Some(device) = &mut inputs.device {
+        let frozen = inputs.segments.iter().enumerate().filter(|(at, _)| !is_movable(*at));
+        let images = frozen.filter(|(_, segment)| segment.has_image());
+        device.frozen_bytes = images.map(|(_, segment)| segment.image_charged_bytes()).sum();
+        device.budget_bytes = device.budget_bytes.saturating_sub(device.frozen_bytes);
     }
     for (tier, frozen) in inputs.tiers.iter_mut().zip(&frozen_bytes) {
         tier.budget_bytes = tier.budget_bytes.map(|bytes| bytes.saturating_sub(*frozen));
@@ -116,6 +122,13 @@ impl PreparedPlan {
             price.before_bytes += frozen;
             price.planned_bytes += frozen;
         }
+        if let (Some(device), true) = (&self.inputs.device, !self.plan.has_image.is_empty())
+            && let Some(price) = prices.last_mut()
+        {
+            price.budget_bytes += device.frozen_bytes;
+            price.before_bytes += device.frozen_bytes;
+            price.planned_bytes += device.frozen_bytes;
+        }
         prices
     }
 
@@ -136,6 +149,61 @@ impl PreparedPlan {
             Some(Move { planned, relocation, record: MoveRecord { number: number as u32, ..record } })
         };
         self.plan.moves.iter().enumerate().filter_map(found).collect()
+    }
+
+    /// The changes of images with their rows of the log, in the order in which they are carried out.
+    pub(super) fn images(&self, epoch: &EpochRecord, tables: &[TableSnapshot]) -> Vec<ImageMove> {
+        let found = |planned: &PlannedImage| {
+            let origin = self.origins.get(planned.segment)?;
+            let chunk = Arc::clone(&tables.get(origin.table as usize)?.chunks.get(origin.chunk as usize)?.chunk);
+            let change = ImageChange { chunk, column: origin.column as usize, is_wanted: planned.is_wanted };
+            Some(ImageMove { change, record: self.image_record(planned, epoch, tables)? })
+        };
+        let first = self.plan.moves.len() as u32;
+        let numbered = (first..).zip(self.plan.images.iter().filter_map(found));
+        let numbered = numbered.map(|(number, ImageMove { change, record })| (change, MoveRecord { number, ..record }));
+        numbered.map(|(change, record)| ImageMove { change, record }).collect()
+    }
+
+    /// The row of the log for a change of an image, without its number: a copy from where the segment lies to the device, or from
+    /// there back to where it also lies.
+    fn image_record(
+        &self,
+        planned: &PlannedImage,
+        epoch: &EpochRecord,
+        tables: &[TableSnapshot],
+    ) -> Option<MoveRecord> {
+        let names = self.names(tables, planned.segment)?;
+        let host = self.inputs.tiers.get(usize::from(planned.place.tier.0))?.name.clone();
+        let device = self.inputs.device.as_ref()?.name.clone();
+        let (from, to) = if planned.is_wanted { (host, device) } else { (device, host) };
+        Some(MoveRecord {
+            epoch: epoch.id,
+            number: 0,
+            table: names.table.name.clone(),
+            table_id: Some(names.table.id.0),
+            chunk: names.chunk,
+            column: names.column.into_owned(),
+            from,
+            to,
+            from_form: None,
+            to_form: None,
+            segments: 1,
+            bytes: planned.bytes,
+            benefit_us: planned.benefit_us,
+            benefit_ns_per_byte: planned.benefit_ns_per_byte,
+            price_ns_per_byte: self.plan.prices.last().map(|price| price.price_ns_per_byte),
+            runner_up: None,
+            runner_up_us: None,
+            condition: String::new(),
+            measured_us: None,
+            measured_epochs: 0,
+            reason: planned.reason.clone(),
+            status: MoveStatus::Planned,
+            why: None,
+            unix_us: epoch.unix_us,
+            took_us: 0,
+        })
     }
 
     fn relocation(&self, planned: &PlannedMove, tables: &[TableSnapshot]) -> Option<Relocation> {

@@ -122,6 +122,7 @@ pub use constraints::{PlacementConstraints, TierMask};
 pub use control::Control;
 pub use correction::{Correction, HomeReads};
 pub use cost::{Extent, PatternCost, TierCost};
+pub use epoch::{DeviceInput, ImageInput, ImageRule, PlannedImage};
 pub use expected_reads::{ExpectedRead, ExpectedReadSource};
 pub use explain::{Basis, Condition, Explanation, Lever, TierOption};
 pub use form_cost::{FormCost, PackedValues};
@@ -143,6 +144,8 @@ pub use workload::{ColumnReads, ScanProfile, StatementProfile, Workload};
 
 #[cfg(test)]
 mod form_tests;
+#[cfg(test)]
+mod image_tests;
 #[cfg(test)]
 mod testing;
 #[cfg(test)]

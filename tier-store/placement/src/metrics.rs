@@ -87,6 +87,12 @@ pub struct TieringMetrics {
     pub relieved_segments: AtomicU64,
     /// Bytes of these segments.
     pub relieved_bytes: AtomicU64,
+    /// Images copied to a device.
+    pub images_copied: AtomicU64,
+    /// Bytes of these images.
+    pub images_copied_bytes: AtomicU64,
+    /// Images dropped from a device.
+    pub images_dropped: AtomicU64,
     moves: Moves,
     moved_bytes: Moves,
     /// How long moves took, by their target.
@@ -137,6 +143,16 @@ impl TieringMetrics {
         }
         if let Some(times) = self.slots.row_of_tier(to).and_then(|row| self.move_times.get(row)) {
             times.record(took_us);
+        }
+    }
+
+    /// Counts a change of an image on a device: a copy, or a drop.
+    pub(super) fn count_image(&self, is_copied: bool, bytes: u64) {
+        if is_copied {
+            self.images_copied.fetch_add(1, Ordering::Relaxed);
+            self.images_copied_bytes.fetch_add(bytes, Ordering::Relaxed);
+        } else {
+            self.images_dropped.fetch_add(1, Ordering::Relaxed);
         }
     }
 

@@ -3,18 +3,24 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use terrace_model::TierId;
 use terrace_model::clock::Clock;
-use terrace_storage::migrate::{Health, MoveError, MoveExecutor, MoveQueue, Relocation, Verdict};
+use terrace_storage::migrate::{
+    Health, ImageOutcome, MoveError, MoveExecutor, MoveQueue, Relocation, Verdict, change_image,
+};
 
-use super::epoch_draft::{EpochDraft, Move};
+use super::epoch_draft::{EpochDraft, ImageMove, Move};
 use super::lock_order::{OrderedMutex, Rank};
 use super::metrics::TieringMetrics;
 use super::pressure::{self, Pressure};
 use super::record::MoveStatus;
 use super::survey::tier_names;
-use super::tiering::{EpochRequest, TieringHost, TieringOptions};
+use super::tiering::{EpochRequest, TableSnapshot, TieringHost, TieringOptions};
+
+/// The longest sleep between two looks at a cancellation.
+const MAX_SLEEP: Duration = Duration::from_millis(50);
 
 /// The state of moves: cancellation, rate limits, failing devices, and the tiers that lack room.
 pub(super) struct Mover {
@@ -137,7 +143,8 @@ impl Mover {
             executor: self.executor(rates.iter().any(Option::is_some), urgent),
             urgent,
         };
-        let EpochDraft { epoch, moves, .. } = draft;
+        self.carry_out_images(host, request, draft, metrics);
+        let EpochDraft { epoch, moves, images, .. } = draft;
         let relocations: Vec<Relocation> = moves.iter().map(|moved| moved.relocation.clone()).collect();
         queue.run(&relocations, |number, verdict| {
             let Some(Move { relocation, record, .. }) = moves.get_mut(number) else { return };
@@ -159,7 +166,95 @@ impl Mover {
             }
         });
         epoch.move_us = self.clock.now_us().saturating_sub(start_us);
-        epoch.predicted_us = moves.iter().filter(|moved| moved.is_done()).map(|moved| moved.record.benefit_us).sum();
+        let images = images.iter().map(|image| &image.record).filter(|record| record.status == MoveStatus::Done);
+        let images_us: f64 = images.map(|record| record.benefit_us).sum();
+        let moves = moves.iter().filter(|moved| moved.is_done()).map(|moved| moved.record.benefit_us);
+        epoch.predicted_us = moves.sum::<f64>() + images_us;
+    }
+
+    /// Changes the images of a draft on the device, one after the other, at the rate of the device; drops come first. They end
+    /// with the first error of the device, and when they are cancelled.
+    fn carry_out_images(
+        &self,
+        host: &dyn TieringHost,
+        request: &EpochRequest,
+        draft: &mut EpochDraft<'_>,
+        metrics: &TieringMetrics,
+    ) {
+        let EpochDraft { epoch, images, .. } = draft;
+        let Some(tier) = host.device_tier().filter(|_| !images.is_empty()) else { return };
+        let rate = self.rate_limit(tier.name()).filter(|_| request.is_paced);
+        let mut free_at_us = 0;
+        let mut failed: Option<String> = None;
+        for ImageMove { change, record } in images {
+            let why = if let Some(why) = &failed {
+                Some(why.clone())
+            } else if change.is_wanted && !self.wait_until(free_at_us) {
+                Some("cancelled".to_owned())
+            } else {
+                let start_us = self.clock.now_us();
+                let changed = change_image(&tier, host.home(), change);
+                record.took_us = self.clock.now_us().saturating_sub(start_us);
+                if let (Some(rate), true) = (rate, change.is_wanted) {
+                    free_at_us = start_us + record.bytes.saturating_mul(1_000_000) / rate.max(1);
+                }
+                match changed {
+                    Ok(ImageOutcome::Done) => None,
+                    Ok(ImageOutcome::Full) => Some(format!("{} is full", tier.name())),
+                    Ok(ImageOutcome::Gone) => Some("its table was dropped or its chunk was replaced".to_owned()),
+                    Err(error) => {
+                        let why = error.to_string();
+                        if error.is_device_fault() {
+                            self.health.failed(tier.name(), &error, self.clock.as_ref());
+                            failed = Some(why.clone());
+                        }
+                        Some(why)
+                    }
+                }
+            };
+            record.unix_us = self.clock.unix_us();
+            record.status = if why.is_none() { MoveStatus::Done } else { MoveStatus::Skipped };
+            if why.is_none() {
+                self.health.succeeded(tier.name(), self.clock.as_ref());
+                epoch.moves_done += 1;
+                epoch.moved_bytes += record.bytes;
+                metrics.count_image(change.is_wanted, record.bytes);
+            } else {
+                epoch.moves_skipped += 1;
+                metrics.moves_skipped.fetch_add(1, Ordering::Relaxed);
+            }
+            record.why = why;
+        }
+    }
+
+    /// Waits until `start_us`; false when the moves are cancelled before.
+    fn wait_until(&self, start_us: u64) -> bool {
+        while !self.is_cancelled() {
+            let wait_us = start_us.saturating_sub(self.clock.now_us());
+            if wait_us == 0 {
+                return true;
+            }
+            self.clock.sleep(Duration::from_micros(wait_us).min(MAX_SLEEP));
+        }
+        false
+    }
+
+    /// Drops the images on a device that is lost: they cannot be read any more.
+    pub(super) fn drop_lost_images(&self, host: &dyn TieringHost, tables: &[TableSnapshot]) {
+        let Some(tier) = host.device_tier() else { return };
+        let Some(why) = tier.lost() else { return };
+        let chunks = tables.iter().flat_map(|table| table.chunks.iter());
+        let segments = chunks.flat_map(|entry| entry.chunk.segments.iter());
+        let dropped = segments.filter(|segment| segment.image.swap(None).is_some()).count();
+        if dropped > 0 {
+            tracing::error!(
+                tier = tier.name(),
+                why,
+                dropped,
+                "the device is lost, and with it the second copies there; statements read the others. Start the server again to \
+                 use the device"
+            );
+        }
     }
 
     /// Returns the executor of moves; `has_rate`: they keep to rates of devices, `urgent`: a load waits for the room.

@@ -8,7 +8,7 @@ use terrace_storage::tier::MemoryTier;
 
 use super::active_calibration::ActiveCalibration;
 use super::calibrate::Calibration;
-use super::epoch::{EpochPlan, Inputs, TierInput, place_cost};
+use super::epoch::{DeviceInput, EpochPlan, Inputs, TierInput, place_cost};
 use super::epoch_draft::{EpochDraft, Move};
 use super::expected_reads::ExpectedReadSources;
 use super::frozen::PreparedPlan;
@@ -170,6 +170,14 @@ impl Planner {
             paused: tier_mask(tiers.iter().map(|tier| is_paused(&tier.name))),
             form_cost: calibration.form_cost(),
         };
+        // A device that is lost, or that fails at present, is left as it is.
+        let device = host.device_tier().filter(|tier| tier.lost().is_none() && !is_paused(tier.name()));
+        let device = device.map(|tier| DeviceInput {
+            name: tier.name().to_owned(),
+            budget_bytes: tier.account().limit_bytes(),
+            frozen_bytes: 0,
+            rates: tier.rates(self.clock.as_ref()),
+        });
         // Before the lock of the heat is taken, because the view source may take a while to answer.
         let views = self.views();
         let kept_heat = preview_heat.is_none().then(|| self.heat.read());
@@ -177,6 +185,7 @@ impl Planner {
             preview_heat.or(kept_heat.as_deref()).map_or_else(SegmentHeat::default, |heat| heat.get(key))
         };
         let (mut inputs, origins) = survey(host, tables, tiers, options, &heat);
+        inputs.device = device;
         let is_dram = |tier: &Arc<dyn MemoryTier>| tier.kind() == TierKind::Dram;
         let dram = tier_mask(memory.iter().map(is_dram));
         if let Some(heat) = preview_heat.or(kept_heat.as_deref()) {

@@ -524,6 +524,8 @@ fn plan_eviction(inputs: &Inputs, tier: TierId, lacking_bytes: u64, why: &dyn Fn
         method: Method::Ranked,
         prices,
         given_way: Vec::new(),
+        has_image: Vec::new(),
+        images: Vec::new(),
     };
     Eviction { plan, spare_bytes }
 }

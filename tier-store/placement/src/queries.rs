@@ -7,7 +7,7 @@ use terrace_model::{ColumnId, Error, Result, TableId, TieringMode};
 use terrace_storage::table::{Chunk, ChunkSet, RuleRows};
 
 use super::advice::{Advice, AdviceRequest, UnreadColumn};
-use super::advisor::{AdvisorInput, advise};
+use super::advisor::{AdvisorInput, advise, device_note};
 use super::condition_search::ConditionSearch;
 use super::epoch::{Inputs, SegmentInput};
 use super::explain::{Explainer, Explanation};
@@ -124,6 +124,15 @@ impl Tiering {
         let (mut inputs, origins) = self.shared.inputs(host.as_ref(), &tables, Some(&seen))?;
         // The workload consists of counted reads only, without the reads that hot views are expected to cause.
         inputs.forget_view_scans();
+        let policy = self.shared.planner.policy();
+        let effort = self.shared.options.effort;
+        let label = host.device_tier().map(|tier| {
+            let emulated = if tier.emulated() { " (emulated)" } else { "" };
+            format!("{}{emulated}", tier.name())
+        });
+        let device_note = device_note(&inputs, &label.unwrap_or_default(), policy, effort)?;
+        // Times of statements are predicted for processors.
+        inputs.device = None;
         let device = Device::from_calibration(&self.shared.planner.calibration().for_tiers(host.as_ref())?);
         let device = device.ok_or_else(|| Error::Invalid("no tier is calibrated".into()))?;
         let stored = |origin: &Origin| {
@@ -132,11 +141,10 @@ impl Tiering {
         };
         let stored_bytes: Vec<u64> = origins.iter().map(|origin| stored(origin).unwrap_or_default()).collect();
         let never_read = never_read(&inputs, &origins, &tables);
-        let policy = self.shared.planner.policy();
-        let effort = self.shared.options.effort;
         let input = AdvisorInput { inputs, stored_bytes: &stored_bytes, device, workload, policy, effort };
         let mut advice = advise(input, request)?;
         advice.notes = self.notes(&tables, &advice);
+        advice.notes.extend(device_note);
         advice.never_read = never_read;
         Ok(advice)
     }

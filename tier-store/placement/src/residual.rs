@@ -1,8 +1,9 @@
 //! The residual problem: the policy chooses places for the free segments within the room that is not reserved.
 //!
 //! A forbidden place has infinite cost. The home is always allowed, so that every policy finds a feasible placement. A segment
-//! with a reserved place that may have another form there is free as far as that goes: its home is the reserved place, for
-//! which it takes nothing more, and its only other option is the larger copy, for which it takes the difference.
+//! with a reserved place that may have another form there, or an image on a device, is free as far as that goes: its home is the
+//! reserved place, for which it takes nothing more, and its other options are the larger copy, for which it takes the difference,
+//! and either with an image.
 //!
 //! The policy's bound holds for the residual problem alone: it takes the reserved places as given, even where a segment
 //! could lie on another memory tier. If there are such segments, this module computes a bound of the
@@ -30,7 +31,9 @@ pub(super) fn choose_residual(
 ) -> Result<Decision> {
     let weighs_forms = policy.kind().uses_costs();
     let has_other_form = |(segment, place): (&SegmentInput, &Option<Place>)| match place {
-        Some(place) => weighs_forms && segment.has_choice_on(place.tier),
+        Some(place) => {
+            weighs_forms && segment.has_choice_on(place.tier) || places.has_images() && segment.weighs_image()
+        }
         None => true,
     };
     let segments = inputs.segments.iter().zip(&reserved.place).map(has_other_form);
@@ -130,17 +133,23 @@ impl WholeProblem<'_> {
         residual.bytes.extend(self.all.cells(at));
     }
 
-    /// Adds a segment with a reserved place, as a choice between this place and the other form on its tier.
+    /// Adds a segment with a reserved place, as a choice between this place and the other form on its tier, and of an image
+    /// beside either.
     fn add_other_forms(&self, at: usize, reserved: Place, residual: &mut Instance) {
         let Some(segment) = self.inputs.segments.get(at) else { return };
         let taken = segment.charged_at(reserved);
-        let others = self.places.on_tier(reserved.tier);
         for option in 0..self.places.home() {
             let place = self.places.place(segment, option);
-            let is_other = others.contains(&option) && place != reserved;
+            let has_image = self.places.has_image(option);
+            let is_other = place.tier == reserved.tier && (place != reserved || has_image);
             residual.costs.push(if is_other { self.all.cost(at, option) } else { f64::INFINITY });
-            let more = segment.charged_at(place).saturating_sub(taken);
-            residual.bytes.push(if is_other { more as f64 } else { 0.0 });
+            if place.tier < self.inputs.home() {
+                let more = segment.charged_at(place).saturating_sub(taken);
+                residual.bytes.push(if is_other { more as f64 } else { 0.0 });
+            }
+            if has_image {
+                residual.bytes.push(if is_other { segment.image_charged_bytes() as f64 } else { 0.0 });
+            }
         }
         residual.costs.push(self.all.cost(at, self.places.option(reserved)));
     }

@@ -124,6 +124,7 @@ impl Shared {
             self.planner.measure(host, &self.metrics)?;
             self.planner.calibration().correct(host)?;
         }
+        self.mover.drop_lost_images(host, &tables);
         let plans = self.prepare_by_mode(host, &tables, id, fold && request.dry_run)?;
         let solve_us = self.clock.now_us().saturating_sub(start_us);
         let main = plans.recorded().ok_or(Error::Cancelled)?;

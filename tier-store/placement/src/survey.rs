@@ -6,9 +6,10 @@ use terrace_model::{ColumnId, MAX_TIERS, TierId};
 use terrace_storage::table::{Chunk, ChunkEntry, Rules, Segment, SegmentHome, TableStatistics};
 use terrace_storage::tier::MemoryTier;
 use terrace_storage::tier::codec::{Form, FormChoice, Part, Rates, decompressed_bytes};
+use terrace_storage::tier::hbm::image_bytes;
 
 use super::constraints::{PlacementConstraints, ScopeChunk, Scopes, TierMask, bit};
-use super::epoch::{Inputs, PackedImage, SegmentInput, TierInput};
+use super::epoch::{ImageInput, ImageRule, Inputs, PackedImage, SegmentInput, TierInput};
 use super::form_cost::{FormCost, PackedValues};
 use super::form_tiers::FormTiers;
 use super::tiering::{TableSnapshot, TieringHost};
@@ -57,6 +58,12 @@ pub fn tier_names(host: &dyn TieringHost) -> Vec<String> {
     memory.iter().map(|tier| tier.name()).chain([host.home().name()]).map(str::to_owned).collect()
 }
 
+/// Names of all tiers, that of a device included, for messages: fastest first, the home last.
+pub fn all_tier_names(host: &dyn TieringHost) -> Vec<String> {
+    let device = host.device_tier().map(|device| device.name().to_owned());
+    device.into_iter().chain(tier_names(host)).collect()
+}
+
 /// The rules of a table, each with the chunks of a version that are in its scope.
 pub fn scopes<'a>(
     rules: &'a Rules,
@@ -92,6 +99,7 @@ pub(super) fn survey(
     let names = tier_names(host);
     let ranks = RuleRanks::for_tables(tables);
     let closed = closed_tiers(&memory);
+    let device = host.device_tier();
     let home = TierId(memory.len() as u8);
     let mut segments = Vec::new();
     let mut origins = Vec::new();
@@ -115,6 +123,11 @@ pub(super) fn survey(
                     let place = input.place();
                     input.forms.keep(place);
                 }
+                if let Some(device) = &device {
+                    let rule = scopes.rule_about(device.name(), position, segment.column);
+                    let rule = rule.map(|(kind, rule)| ImageRule { kind, rule: ranks.rank(table, rule) });
+                    input.image = image_input(&entry.chunk, column, rule);
+                }
                 segments.push(input);
             }
         }
@@ -127,6 +140,7 @@ pub(super) fn survey(
         prices: Vec::new(),
         views: Vec::new(),
         form_cost: options.form_cost,
+        device: None,
     };
     (inputs, origins)
 }
@@ -222,7 +236,19 @@ pub(super) fn segment_input(
         hysteresis: None,
         expected_reads: SegmentHeat::default(),
         view: ViewInfluence::default(),
+        image: None,
     }
+}
+
+/// The image that a segment may have on the device, under the latest rule about it; `None` for a column that has none.
+fn image_input(chunk: &Chunk, column: usize, rule: Option<ImageRule>) -> Option<Box<ImageInput>> {
+    let segment = chunk.segments.get(column)?;
+    let there = segment.image.load();
+    let charged_bytes = match there.as_ref() {
+        Some(image) => image.charged_bytes(),
+        None => image_bytes(&segment.home, chunk.data_type(column)?, chunk.rows)?,
+    };
+    Some(Box::new(ImageInput { charged_bytes, is_there: there.is_some(), rule }))
 }
 
 /// Bytes that an image is charged on each memory tier; 0 beyond them.

@@ -16,6 +16,7 @@ use terrace_storage::migrate::testing::FakeHome;
 use terrace_storage::table::{ChunkEntry, Rules, TableDefinition, TableStatistics};
 use terrace_storage::tier::codec::StoredColumn;
 use terrace_storage::tier::dram::DramTier;
+use terrace_storage::tier::hbm::HbmTier;
 use terrace_storage::tier::{HomeTier, MemoryTier, MemoryTiers};
 
 use super::control::Control;
@@ -51,6 +52,8 @@ pub(super) struct FakeHost {
     pub(super) saved: Arc<Mutex<Saved>>,
     /// Called before the record of an epoch is loaded.
     pub(super) on_load_epoch: Mutex<Option<Look>>,
+    /// The memory of a device.
+    pub(super) device: Mutex<Option<Arc<HbmTier>>>,
 }
 
 impl FakeHost {
@@ -60,8 +63,11 @@ impl FakeHost {
         let chunks = (0..10).map(|id| ChunkEntry { chunk: home.add(1, id), deletions: None, place: id }).collect();
         let dram: Arc<dyn MemoryTier> = Arc::new(DramTier::new(TierId(0), Account::new("dram", dram_bytes)));
         let tiers = Arc::new(vec![dram]);
+        let rules = Mutex::default();
+        let mode = Mutex::default();
         let on_load_epoch = Mutex::default();
-        Arc::new(Self { home, tiers, chunks, rules: Mutex::default(), mode: Mutex::default(), saved, on_load_epoch })
+        let device = Mutex::default();
+        Arc::new(Self { home, tiers, chunks, rules, mode, saved, on_load_epoch, device })
     }
 
     pub(super) fn tiering(self: &Arc<Self>) -> Tiering {
@@ -146,6 +152,9 @@ impl TieringHost for FakeHost {
     }
     fn home(&self) -> &dyn HomeTier {
         &self.home
+    }
+    fn device_tier(&self) -> Option<Arc<HbmTier>> {
+        self.device.lock().clone()
     }
     fn last_epoch(&self) -> Result<u64> {
         Ok(self.saved.lock().epochs.last().map_or(0, |report| report.epoch.id))

@@ -25,7 +25,7 @@ use super::feasibility::Feasibility;
 use super::format::bytes;
 use super::lock_order::OrderedMutexGuard;
 use super::shared::Shared;
-use super::survey::tier_names;
+use super::survey::{all_tier_names, tier_names};
 use super::tiering::{Tiering, TieringHost};
 
 /// Interval at which a thread that waits for an epoch to end cancels it again.
@@ -243,7 +243,7 @@ impl Shared {
     /// Refuses a new tier whose name is taken, that would be one too many, or for which memory is lacking.
     fn check_new(&self, host: &dyn TieringHost, tier: &dyn MemoryTier) -> Result<()> {
         let names = tier_names(host);
-        if names.iter().any(|name| name == tier.name()) {
+        if all_tier_names(host).iter().any(|name| name == tier.name()) {
             return Err(Error::AlreadyExists { kind: "tier", name: tier.name().to_owned() });
         }
         if names.len() >= MAX_TIERS {
@@ -367,7 +367,7 @@ impl Shared {
     /// Logs the tiers that are missing: those that held segments when the store was open last, and those that rules name.
     /// No data is lost by their absence.
     pub(super) fn log_missing_tiers(&self, host: &dyn TieringHost) -> Result<()> {
-        let names = tier_names(host);
+        let names = all_tier_names(host);
         let home = host.home().name();
         let last =
             host.placement_snapshots()?.last().map(|epoch| host.load_placement_snapshot(*epoch)).transpose()?.flatten();
@@ -421,6 +421,10 @@ fn dram(memory: &MemoryTiers) -> Option<&Arc<dyn MemoryTier>> {
 fn memory_tier(host: &dyn TieringHost, name: &str, done: &str) -> Result<Arc<dyn MemoryTier>> {
     if name == host.home().name() {
         let message = format!("'{name}' is the home of every segment and cannot be {done}");
+        return Err(Error::Invalid(message));
+    }
+    if host.device_tier().is_some_and(|device| device.name() == name) {
+        let message = format!("'{name}' is the memory of a device and cannot be {done}; with a budget of 0 it empties");
         return Err(Error::Invalid(message));
     }
     let found = host.memory_tiers().iter().find(|tier| tier.name() == name).map(Arc::clone);

@@ -16,6 +16,7 @@ use terrace_model::{Account, Error, Result, TableId, TierId, TieringMode};
 use terrace_storage::migrate::Failing;
 use terrace_storage::table::{ChunkEntry, Rules, TableStatistics};
 use terrace_storage::tier::codec::FormChoice;
+use terrace_storage::tier::hbm::HbmTier;
 use terrace_storage::tier::reader::ReadColumn;
 use terrace_storage::tier::{HomeTier, MemoryTiers};
 
@@ -34,7 +35,7 @@ use super::record::{EpochRecord, EpochReport, MoveRecord};
 use super::shared::Shared;
 use super::snapshot::PlacementSnapshot;
 use super::solver::Effort;
-use super::survey::tier_names;
+use super::survey::all_tier_names;
 use crate::heat::ViewSource;
 use crate::heat::decay::{Heat, SegmentHeat, SegmentKey};
 
@@ -66,6 +67,10 @@ pub trait TieringHost: Send + Sync {
     /// counters of the row `reset` begin at 0.
     fn set_memory_tiers(&self, _tiers: MemoryTiers, _rows: &[u8], _reset: Option<u8>) -> Result<()> {
         Err(Error::Unsupported("changing the memory tiers".into()))
+    }
+    /// The tier of a device, whose memory may hold second copies for kernels.
+    fn device_tier(&self) -> Option<Arc<HbmTier>> {
+        None
     }
     /// Drops copies on a memory tier that belong to no table yet, until so many bytes are free; returns the bytes.
     fn drop_unpublished(&self, _tier: TierId, _wanted_bytes: u64) -> u64 {
@@ -375,6 +380,9 @@ impl Tiering {
             )));
         }
         account.set_limit_bytes(bytes);
+        if host.device_tier().is_some_and(|device| device.name() == tier) {
+            self.shared.controller.wake("the budget of a device");
+        }
         let tier = host.memory_tiers().iter().find(|memory| memory.name() == tier).map(|memory| memory.id());
         // Epochs empty a drained tier at their own pace.
         if let Some(tier) = tier.filter(|_| account.used_bytes() > bytes && !account.is_closed()) {
@@ -459,11 +467,13 @@ impl Drop for Tiering {
 fn account(host: &dyn TieringHost, name: &str) -> Result<Arc<Account>> {
     let memory = host.memory_tiers();
     let home = host.home();
+    let device = host.device_tier().filter(|device| device.name() == name);
     let found = memory.iter().find(|tier| tier.name() == name).map(|tier| tier.account());
     found
         .or_else(|| (home.name() == name).then(|| home.account()))
+        .or_else(|| device.as_ref().map(|device| device.account()))
         .map(Arc::clone)
-        .ok_or_else(|| Error::unknown_tier(name, &tier_names(host)))
+        .ok_or_else(|| Error::unknown_tier(name, &all_tier_names(host)))
 }
 
 #[cfg(test)]

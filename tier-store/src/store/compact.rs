@@ -471,6 +471,7 @@ impl InheritedHeat {
                 let now = segment.counters.snapshot();
                 sum.accesses.iter_mut().zip(now.accesses).for_each(|(sum, count)| *sum += share(count));
                 sum.values.iter_mut().zip(now.values).for_each(|(sum, count)| *sum += share(count));
+                sum.kernel += share(now.kernel);
             }
         }
         Self { rows, counts }

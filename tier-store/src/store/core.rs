@@ -28,6 +28,7 @@ use terrace_storage::migrate::Failing;
 use terrace_storage::table::delta::SealRule;
 use terrace_storage::table::{Chunk, ChunkAdmission, FilterPool, IngestMemory, Resident, Table, TableVersion};
 use terrace_storage::tier::codec::{CompressionRule, Form, FormChoice, StoredColumn};
+use terrace_storage::tier::hbm::HbmTier;
 use terrace_storage::tier::reader::{Admission, ColdRead, ReadPurpose};
 use terrace_storage::tier::{Home, HomeTier, MemoryTier, MemoryTiers, codec};
 
@@ -88,6 +89,8 @@ pub struct Core {
     pub(super) descriptions: Descriptions,
     pub(super) catalog: Arc<Catalog>,
     pub(super) memory_tiers: ArcSwap<Vec<Arc<dyn MemoryTier>>>,
+    /// The memory of a device, if there is one: it holds second copies, and is none of the tiers that processors read.
+    pub(super) device: Option<Arc<HbmTier>>,
     pub(crate) home: Arc<dyn Home>,
     /// The engine that reads the home.
     pub(super) io: Arc<dyn BlockIo>,
@@ -357,6 +360,38 @@ impl Core {
         infos
     }
 
+    /// The tier of the device, if there is one. Its bytes and segments are those of the images there, second copies all.
+    pub(super) fn device_info(&self) -> Option<TierInfo> {
+        let device = self.device.as_ref()?;
+        let mut segments = 0;
+        let mut stored_bytes = 0;
+        for table in self.tables() {
+            for entry in table.version().chunks.iter() {
+                for image in entry.chunk.segments.iter().filter_map(|segment| segment.image.load_full()) {
+                    segments += 1;
+                    stored_bytes += image.charged_bytes();
+                }
+            }
+        }
+        Some(TierInfo {
+            // It has no position among the tiers that processors read.
+            id: TierId(u8::MAX),
+            name: device.name().to_owned(),
+            kind: TierKind::Hbm,
+            emulated: device.emulated(),
+            description: device.describe(),
+            state: TierState::Active,
+            failing: None,
+            rate_limit_bytes_per_s: None,
+            budget_bytes: device.account().limit_bytes(),
+            used_bytes: device.account().used_bytes(),
+            placed_bytes: 0,
+            stored_bytes,
+            segments,
+            read_gap_bytes: None,
+        })
+    }
+
     /// Calls `visit` with each record of a log, oldest first, until it returns false.
     pub(super) fn visit_log<T: DeserializeOwned>(
         &self,
@@ -434,6 +469,10 @@ impl TieringHost for Core {
         before.iter().filter(is_gone).for_each(|tier| tier.index().set(None));
         self.access_totals.rearrange(rows, reset);
         Ok(())
+    }
+
+    fn device_tier(&self) -> Option<Arc<HbmTier>> {
+        self.device.clone()
     }
 
     fn drop_unpublished(&self, tier: TierId, wanted_bytes: u64) -> u64 {

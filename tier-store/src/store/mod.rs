@@ -98,6 +98,7 @@ use terrace_storage::table::{
     TableDefinition, TableVersion,
 };
 use terrace_storage::tier::codec::CompressionRule;
+use terrace_storage::tier::hbm::HbmTier;
 use terrace_storage::tier::reader::{Admission, ColdColumns};
 use terrace_storage::tier::ssd::files::{DiskSpace, disk_space};
 use terrace_storage::tier::{Home, MemoryTiers};
@@ -108,7 +109,7 @@ pub use check::{CheckOptions, CheckReport, CheckedTable, Finding, Progress, Seve
 pub use home_place::HomePlace;
 pub use marks::ChunkMark;
 pub use new_tier::{NewTier, NewTierSpec};
-pub use options::{CompressionChoice, NvmOptions, ReadGapChoice, StoreOptions};
+pub use options::{CompressionChoice, HbmOptions, NvmOptions, ReadGapChoice, StoreOptions};
 pub use rebuild::{Difference, RebuildReport, RebuiltTable, SkippedFile, rebuild_catalog};
 pub use recovery::CATALOG_FILE;
 pub use rules::RuleStatus;
@@ -151,7 +152,10 @@ impl Store {
         let host: Arc<dyn TieringHost> = Arc::<Core>::clone(&core);
         // An offered read keeps its charge to the I/O budget until it is taken.
         let merge = MergeOptions { queue_bytes: io_budget_bytes / OFFER_DIVISOR, ..tiering_options.merge };
-        let tiering_options = TieringOptions { merge, ..tiering_options };
+        let mut tiering_options = TieringOptions { merge, ..tiering_options };
+        if let Some(device) = &core.device {
+            tiering_options.max_budget_bytes.insert(device.name().to_owned(), device.most_bytes());
+        }
         let tiering = Tiering::new(Arc::downgrade(&host), Arc::clone(&core.clock), tiering_options);
         let _ = core.pressure.set(Arc::clone(tiering.pressure()));
         tiering.restore()?;
@@ -492,7 +496,7 @@ impl Store {
         disk_space(self.data_dir())
     }
 
-    /// Tiers with budgets and use, fastest first.
+    /// Tiers that processors read, with budgets and use, fastest first.
     pub fn tier_infos(&self) -> Vec<TierInfo> {
         let mut infos = self.core.tier_infos();
         for info in &mut infos {
@@ -500,6 +504,21 @@ impl Store {
             info.rate_limit_bytes_per_s = self.tiering.rate_limit(&info.name);
         }
         infos
+    }
+
+    /// All tiers, that of a device included, which comes first.
+    pub fn all_tier_infos(&self) -> Vec<TierInfo> {
+        let mut device = self.core.device_info();
+        if let Some(info) = &mut device {
+            info.failing = self.tiering.failing(&info.name);
+            info.rate_limit_bytes_per_s = self.tiering.rate_limit(&info.name);
+        }
+        device.into_iter().chain(self.tier_infos()).collect()
+    }
+
+    /// The tier of the device, if there is one.
+    pub fn device_tier(&self) -> Option<&Arc<HbmTier>> {
+        self.core.device.as_ref()
     }
 
     /// The last epochs, newest first.

@@ -10,6 +10,7 @@ use terrace_placement::{Calibration, TieringOptions};
 use terrace_storage::io::{BlockIo, Depth, FileSystem, IoRules, RealFiles};
 use terrace_storage::table::delta::SealRule;
 use terrace_storage::tier::codec::{Compression, CompressionRule, FormChoice, Rates};
+use terrace_storage::tier::hbm::HbmBacking;
 use terrace_storage::tier::nvm::{Limiter, NvmBacking};
 use terrace_storage::tier::reader::ReadGap;
 
@@ -24,6 +25,15 @@ pub struct NvmOptions {
     pub capacity_bytes: u64,
     /// Slows reads down to a slower device's speed, for experiments.
     pub limiter: Option<Limiter>,
+}
+
+/// The memory of a device, for second copies that kernels read.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct HbmOptions {
+    /// The device.
+    pub backing: HbmBacking,
+    /// Byte limit of the copies there, at most what is free; `None`: four fifths of that.
+    pub budget_bytes: Option<u64>,
 }
 
 /// Selects the buffers of new chunk files that are compressed.
@@ -76,6 +86,8 @@ pub struct StoreOptions {
     pub dram_budget_bytes: u64,
     /// The NVM tier, if any.
     pub nvm: Option<NvmOptions>,
+    /// The memory of a device, if any. A device that does not work is left out, with a warning.
+    pub hbm: Option<HbmOptions>,
     /// The place of the chunk files.
     pub home: HomePlace,
     /// Limit of the chunk files; `None`: the file system's.
@@ -128,6 +140,7 @@ impl StoreOptions {
             data_dir: data_dir.into(),
             dram_budget_bytes: 256 << 20,
             nvm: None,
+            hbm: None,
             form: FormChoice::default(),
             file_format: FileFormat::OF_NEW_TABLES,
             home: HomePlace::default(),

@@ -27,6 +27,7 @@ use terrace_storage::table::{
     Chunk, ChunkEntry, DeltaRows, FilterPool, IngestMemory, Rules, Segment, Table, TableStatistics, WrittenFile,
 };
 use terrace_storage::tier::dram::DramTier;
+use terrace_storage::tier::hbm::HbmTier;
 use terrace_storage::tier::nvm::NvmTier;
 use terrace_storage::tier::ssd;
 use terrace_storage::tier::{MemoryTier, codec};
@@ -35,13 +36,15 @@ use super::compact::CompactionCounters;
 use super::core::Core;
 use super::description::Descriptions;
 use super::home_place::{DataDirectory, HOME_FILE, HomeParts, HomePlace, QueueOptions, SSD_FOLDER};
-use super::options::{ReadGapChoice, StoreOptions};
+use super::options::{HbmOptions, ReadGapChoice, StoreOptions};
 use super::retry::Retry;
 use super::unpublished::UnpublishedChunks;
 
 /// The file of the catalog in a data directory, and in a backup.
 pub const CATALOG_FILE: &str = "catalog.redb";
 pub(super) const HOLDER_FILE: &str = "server.pid";
+/// Name of the tier of a device.
+pub(super) const HBM: &str = "hbm";
 pub(super) const NEXT_TABLE_KEY: &[u8] = b"next_table";
 /// Number of table ids that each start reserves in the catalog, so that no id is used twice.
 const RESERVED_TABLES: u64 = 1 << 20;
@@ -155,6 +158,7 @@ fn assemble(options: &StoreOptions, catalog: Arc<Catalog>, next_table: u64) -> R
         data_dir: dir.to_owned(),
         descriptions: Descriptions::new(Arc::clone(&options.files), dir),
         memory_tiers: ArcSwap::from_pointee(memory_tiers),
+        device: device_tier(options),
         delta: Account::new("the delta", options.delta_budget_bytes),
         filters: FilterPool::new(options.filter_budget_bytes, Arc::clone(&options.clock)),
         access_totals: Arc::new(AccessTotals::default()),
@@ -184,6 +188,21 @@ fn assemble(options: &StoreOptions, catalog: Arc<Catalog>, next_table: u64) -> R
         reading_statements: Arc::default(),
         column_levels: Arc::default(),
     })
+}
+
+/// Opens the device, if the options name one. Everything works without it, so one that does not work is left out.
+fn device_tier(options: &StoreOptions) -> Option<Arc<HbmTier>> {
+    let HbmOptions { backing, budget_bytes } = options.hbm?;
+    match HbmTier::open(HBM, backing, budget_bytes) {
+        Ok(tier) => {
+            tracing::info!(device = tier.describe(), budget = tier.account().limit_bytes(), "opened a device");
+            Some(Arc::new(tier))
+        }
+        Err(error) => {
+            tracing::warn!(%error, "the device of tier hbm does not work; the server goes on without it");
+            None
+        }
+    }
 }
 
 /// Opens the catalog, whose lock is the lock of the directory, and writes the process id to a file for the error

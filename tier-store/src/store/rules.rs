@@ -10,7 +10,7 @@ use serde::Serialize;
 use terrace_model::{ChunkId, Error, Result, TableId, TableName, TierId};
 use terrace_placement::constraints::{ScopeChunk, Scopes};
 use terrace_placement::feasibility::Feasibility;
-use terrace_placement::survey::{scopes, tier_names};
+use terrace_placement::survey::{all_tier_names, scopes, tier_names};
 use terrace_placement::{Place, TieringHost};
 use terrace_storage::catalog::records::encode;
 use terrace_storage::catalog::{Commit, Space, key};
@@ -19,6 +19,7 @@ use terrace_storage::table::{
     TableVersion,
 };
 use terrace_storage::tier::codec::Form;
+use terrace_storage::tier::hbm::image_bytes;
 
 use super::core::{Core, table_snapshot};
 use super::draft::NextVersion;
@@ -69,9 +70,16 @@ impl Core {
     pub(super) fn add_rule(&self, name: &TableName, mut new: NewRule) -> Result<Rule> {
         let _ddl = self.ddl.lock();
         let table = self.table(name)?;
-        let tiers = tier_names(self);
+        let tiers = all_tier_names(self);
         if !tiers.contains(&new.tier) {
             return Err(Error::unknown_tier(new.tier, &tiers));
+        }
+        if let (Some(form), Some(device)) = (new.form, self.device.as_ref().filter(|device| device.name() == new.tier))
+        {
+            return Err(Error::Invalid(format!(
+                "a rule for {} names no form, as kernels read values as they are stored; leave out FORM {form}",
+                device.name()
+            )));
         }
         if let Some(form) = new.form.filter(|_| tiers.last() == Some(&new.tier)) {
             let home = &new.tier;
@@ -179,6 +187,12 @@ impl Core {
         let status = |(position, rule): (u32, &Rule)| {
             let mut status = RuleStatus::new(table, rule, tiers.len());
             let wanted = scopes.tier(position);
+            let device = self.device.as_ref().filter(|device| device.name() == rule.spec.tier);
+            if let Some(device) = device {
+                count_images(&mut status, &scopes, position, &version, device.name());
+                status.met = status.unmet_bytes == 0;
+                return status;
+            }
             for (at, entry) in version.chunks.iter().enumerate() {
                 for segment in entry.chunk.segments.iter().filter(|segment| segment.constant.is_none()) {
                     if !scopes.covers(position, at, segment.column) {
@@ -245,6 +259,28 @@ impl Core {
         let chunk =
             |(at, entry): (usize, &ChunkEntry)| entry.chunk.segments.iter().map(|segment| rule(at, segment)).collect();
         version.chunks.iter().enumerate().map(chunk).collect()
+    }
+}
+
+/// Counts how far a rule about the memory of a device is met: pinned segments have an image there, excluded ones have none.
+/// Columns that have no image do not count.
+fn count_images(status: &mut RuleStatus, scopes: &Scopes<'_>, position: u32, version: &TableVersion, device: &str) {
+    for (at, entry) in version.chunks.iter().enumerate() {
+        let chunk = &entry.chunk;
+        for (column, segment) in chunk.segments.iter().enumerate() {
+            let bytes = chunk.data_type(column).and_then(|declared| image_bytes(&segment.home, declared, chunk.rows));
+            let Some(bytes) = bytes.filter(|_| segment.constant.is_none()) else { continue };
+            let latest = scopes.rule_about(device, at, segment.column);
+            let Some((kind, latest)) = latest.filter(|_| scopes.covers(position, at, segment.column)) else { continue };
+            let has_image = segment.image.load().is_some();
+            let outcome = match has_image != (kind == RuleKind::Exclude) {
+                _ if latest != position => Outcome::Overruled,
+                true => Outcome::Met,
+                false => Outcome::Unmet,
+            };
+            // An image is a second copy: no tier of processors has these bytes.
+            status.count(bytes, TierId(u8::MAX), outcome);
+        }
     }
 }
 

@@ -1,10 +1,10 @@
 //! Requests for predictions: those of the advisor, with all data in DRAM before the first query and changes of budgets to check
-//! them, and those of several ways to place.
+//! them, and those of several ways to place, on memory tiers and on a device.
 
 use std::time::Instant;
 
 use terrace_planner_ext::engine::StatementState;
-use terrace_tier_store::placement::comparison::Approach;
+use terrace_tier_store::placement::comparison::{Approach, DeviceBudgets};
 use terrace_tier_store::placement::tiering::EpochRequest;
 use terrace_tier_store::placement::{AdviceRequest, Order, PolicyKind, Scope};
 use terrace_tier_store::tier::codec::FormChoice;
@@ -16,6 +16,12 @@ use crate::side::ms_since;
 
 /// The names of the ways to choose tiers and forms that [`Terrace::compare`] compares, the joint choice first.
 pub const APPROACHES: [&str; 6] = ["joint", "one form", "form first", "by column", "plain", "packed"];
+
+/// The policies that [`Terrace::images`] compares, `optimal` first.
+pub const DEVICE_POLICIES: [PolicyKind; 8] = PolicyKind::BY_TIER;
+
+/// The share of all bytes for which DRAM has room while policies are compared on a device.
+const DRAM_SHARE: f64 = 0.1;
 
 /// Most epochs until a placement is accepted although it still moves.
 const MOST_EPOCHS: u32 = 5;
@@ -94,6 +100,26 @@ impl Terrace {
                 .with(&format!("{name} bound us"), cost.bound_us)
                 .with(&format!("{name} bytes"), cost.used_bytes as f64)
                 .with(&format!("{name} packed bytes"), cost.packed_bytes as f64);
+        }
+        Ok(sample)
+    }
+
+    /// Expected reading time under each of [`DEVICE_POLICIES`], with a device for a share of the bytes that its kernels could read
+    /// and DRAM for a tenth of all bytes.
+    pub(super) fn images(&self, share: f64) -> Result<Sample> {
+        let start = Instant::now();
+        let store = self.engine.store();
+        let fastest_bytes = (total_bytes(store) as f64 * DRAM_SHARE) as u64;
+        let found = store.tiering().compare_on_device(&DEVICE_POLICIES, DeviceBudgets { fastest_bytes, share })?;
+        let mut sample = Sample::new(ms_since(start))
+            .with("hot_bytes", found.hot_bytes as f64)
+            .with("emulated", f64::from(u8::from(found.emulated)));
+        for (policy, cost) in DEVICE_POLICIES.into_iter().zip(found.costs) {
+            let name = policy.name();
+            sample = sample
+                .with(&format!("{name} us"), cost.read_us)
+                .with(&format!("{name} bound us"), cost.bound_us)
+                .with(&format!("{name} bytes"), cost.used_bytes as f64);
         }
         Ok(sample)
     }

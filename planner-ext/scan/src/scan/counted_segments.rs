@@ -42,12 +42,14 @@ impl CountedSegments {
     }
 
     /// Counts a read of `values` values of `segment`; `item` is the position of its chunk in this version, `column` its
-    /// position in the table.
-    pub(super) fn count(&self, item: u32, column: usize, segment: &Segment, pattern: Pattern, values: u64) {
-        match self.mark(item as usize * self.columns + column, pattern) {
+    /// position in the table. True for the first read of the statement.
+    pub(super) fn count(&self, item: u32, column: usize, segment: &Segment, pattern: Pattern, values: u64) -> bool {
+        let before = self.mark(item as usize * self.columns + column, pattern);
+        match before {
             None => segment.counters.record(pattern, values),
             Some(first) => segment.counters.record_more(first, values),
         }
+        before.is_none()
     }
 
     /// Marks the segment at this place as counted; returns the pattern that it was counted with before, if it was.

@@ -99,6 +99,10 @@ pub struct ScanConfig {
     pub partitions: usize,
     /// The form in which texts and bytes are emitted.
     pub(super) texts: EmittedTexts,
+    /// Chunks of the table version that other parts of the same scan, or its shares, answer for.
+    pub(super) elsewhere: usize,
+    /// Whether kernels of a device could make its reads.
+    pub(super) is_for_kernels: bool,
     /// The level of the scan in its plan; none before the plan is complete, and where the scan has no filters and reads whole
     /// columns.
     pub level: Level,
@@ -137,6 +141,8 @@ impl ScanConfig {
             ordering,
             partitions: 1,
             texts: EmittedTexts::Views,
+            elsewhere: 0,
+            is_for_kernels: false,
             level: Level::NONE,
         };
         config.add_filters(filters);
@@ -360,6 +366,29 @@ impl TierScanExec {
         }
     }
 
+    /// Like this scan, but it counts that kernels of a device could make its reads.
+    pub(super) fn counting_for_kernels(&self) -> Self {
+        let counting = ScanConfig { is_for_kernels: true, ..self.config.clone() };
+        Self { config: counting, ..self.at_level(self.config.level) }
+    }
+
+    /// A part of this scan: those chunks only for which `keeps` is true, and rows that are not sealed if `has_delta`. Its metrics
+    /// are those of this scan; the part with the delta counts the chunks that filters exclude.
+    pub(super) fn with_items(&self, keeps: &dyn Fn(u32) -> bool, has_delta: bool) -> Result<Arc<dyn ExecutionPlan>> {
+        let mut config = self.config.clone();
+        let all = config.source.version.chunks.len();
+        let others = if has_delta { config.elsewhere + config.chunks.len() } else { all };
+        config.chunks = config.chunks.iter().copied().filter(|chunk| keeps(*chunk)).collect();
+        config.elsewhere = others - config.chunks.len();
+        // Each is logged and counted once.
+        if !has_delta {
+            config.delta = Arc::default();
+            config.request = None;
+            config.denied = 0;
+        }
+        Ok(Arc::new(Self { metrics: self.metrics.clone(), ..Self::try_new(config)? }))
+    }
+
     /// Like this scan, as a plan of its own: at the level that the rule of levels gives to one.
     pub(crate) fn into_whole_plan(self) -> Self {
         if self.config.has_filters() { self.at_level(Level::new(0)) } else { self }
@@ -391,16 +420,6 @@ impl TierScanExec {
         let column = column.downcast_ref::<Column>()?;
         let field = self.config.source.schema().fields().get(column.index())?;
         (field.data_type() == data_type).then(|| self.changed(|config| config.keys.push(Arc::clone(keys))))
-    }
-
-    /// Like this scan, but with only the run-time filters for which `keeps` is true; `None` when these are all.
-    pub(super) fn keeping_dynamic(
-        &self,
-        keeps: impl Fn(&Arc<dyn PhysicalExpr>) -> bool,
-    ) -> Result<Option<Arc<dyn ExecutionPlan>>> {
-        let kept: Vec<_> = self.config.dynamic.iter().filter(|filter| keeps(filter)).cloned().collect();
-        let fewer = kept.len() < self.config.dynamic.len();
-        fewer.then(|| self.changed(|config| config.dynamic = kept)).transpose()
     }
 
     /// Executes a partition, and gives out the columns of texts at `positions` of the output as codes. Batches have the codes, of type
@@ -453,8 +472,9 @@ impl TierScanExec {
         let columns = config.columns();
         let metrics = ScanMetrics::new(&self.metrics, &config.source);
         let items = if config.dynamic.is_empty() { config.needed_items() } else { config.items().collect() };
-        let total = config.source.version.chunks.len();
-        let remaining = items.iter().filter(|i| (**i as usize) < total).count();
+        let chunks = config.source.version.chunks.len();
+        let remaining = items.iter().filter(|i| (**i as usize) < chunks).count();
+        let total = chunks - config.elsewhere;
         metrics.chunks_total.add(total);
         metrics.chunks_pruned.add(total - remaining);
         metrics.chunks_pruned_membership.add(config.denied);
@@ -467,6 +487,7 @@ impl TierScanExec {
             metrics: metrics.clone(),
             tally: Arc::clone(&tally),
             counted_segments: scans.counted_segments(&config.source),
+            is_for_kernels: config.is_for_kernels,
         };
         let trace = scans.trace_scan(Operator::Scan, &config.source, &counts);
         let slice_rows = context.session_config().batch_size().clamp(1, super::SLICE_ROWS);
@@ -504,21 +525,6 @@ impl TierScanExec {
         let queue = Arc::new(queue);
         scans.begin_scan(&queue);
         Ok(queue)
-    }
-
-    /// Cuts the items into so many ranges, of about equally many rows.
-    pub(super) fn ranges(&self, items: &[u32], count: usize) -> Vec<Vec<u32>> {
-        let rows = |item: &u32| self.config.source.live_rows(*item);
-        let total = items.iter().map(rows).sum::<u64>().max(1);
-        let mut lanes = vec![Vec::new(); count];
-        let mut before = 0;
-        for item in items {
-            if let Some(lane) = lanes.get_mut((before * count as u64 / total) as usize) {
-                lane.push(*item);
-            }
-            before += rows(item).min(total - before - 1);
-        }
-        lanes
     }
 }
 

@@ -128,6 +128,7 @@ impl FetchExec {
             metrics: metrics.clone(),
             tally: Arc::clone(&tally),
             counted_segments: scans.counted_segments(&self.source),
+            is_for_kernels: false,
         };
         let trace = scans.trace_scan(Operator::Fetch, &self.source, &counts);
         ScanSpec {

@@ -11,6 +11,7 @@
 //! - `fetch`: fetches columns of rows that are known by their positions
 //! - `filter`: conjuncts on a slice, cheapest first; run-time filters only while they pay
 //! - `hot`: the chunks that have rows of the hot views to which a scan is restricted
+//! - `kernel`: aggregates over scans that kernels of a device compute
 //! - `keys`: passes the keys of a join's build side to the scan of its other side
 //! - `lane`: chunks of a queue by their state, and how far it reads ahead
 //! - `late`: late materialisation: reads the filters' columns first, if that pays
@@ -55,6 +56,7 @@ mod expected_reads;
 mod fetch;
 mod filter;
 mod hot;
+mod kernel;
 mod keys;
 mod lane;
 mod late;
@@ -99,6 +101,7 @@ pub use emitted_texts::EmittedTexts;
 pub use exec::{ScanConfig, ScanOrder, TierScanExec};
 pub use expected_reads::StatementScans;
 pub use fetch::FetchExec;
+pub use kernel::KernelExec;
 pub use levels::blocks_on;
 use pushdown::CheckedPushdown;
 pub use rows::{RowFilter, may_have};
@@ -123,6 +126,9 @@ pub(crate) fn physical_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Syn
             }
         }
     }
+    // Before arithmetic on decimals becomes our own. It is no rule of parts: its operator has one partition more than the one that it
+    // replaces, and is not sent, so a plan with it stays whole.
+    rules.push(Arc::new(kernel::KernelRule));
     rules.extend(part_rules());
     rules
 }

@@ -48,6 +48,8 @@ pub(super) struct ScanCounts {
     pub tally: Arc<ScanTally>,
     /// Segments that the statement has counted.
     pub counted_segments: Arc<CountedSegments>,
+    /// Whether kernels of a device could make the reads.
+    pub is_for_kernels: bool,
 }
 
 /// A column of the scan, and how the filters use it.
@@ -195,7 +197,10 @@ impl ScanObserver {
     /// Counts an access of the segment, once per statement.
     fn count_heat(&self, item: u32, access: &SegmentAccess<'_>) {
         let SegmentAccess { column, segment, lookups: Lookups { pattern, values }, .. } = *access;
-        self.counts.counted_segments.count(item, column, segment, pattern, values as u64);
+        let is_first = self.counts.counted_segments.count(item, column, segment, pattern, values as u64);
+        if is_first && self.counts.is_for_kernels {
+            segment.counters.record_kernel();
+        }
     }
 
     /// Counts what was read, for `EXPLAIN ANALYZE` and the advisor.

@@ -10,12 +10,14 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use datafusion::common::{Result, internal_err, plan_err};
+use datafusion::execution::TaskContext;
 use datafusion::physical_expr::{LexOrdering, PhysicalExpr};
 use datafusion::physical_plan::ExecutionPlan;
 use terrace_tier_store::io::Level;
 
 use super::emitted_texts::EmittedTexts;
 use super::exec::{ScanConfig, ScanOrder, TierScanExec};
+use super::expected_reads::StatementScans;
 use super::hot::HotScan;
 use super::source::ScanSource;
 
@@ -86,6 +88,8 @@ impl TierScanExec {
         if parts.partitions == 0 {
             return plan_err!("a scan of table '{}' has no partitions", source.table.name());
         }
+        // Whoever made the parts answers for the chunks that they leave out.
+        let elsewhere = source.version.chunks.len().saturating_sub(parts.chunks.len());
         Self::try_new(ScanConfig {
             source,
             projection: parts.projection,
@@ -103,6 +107,8 @@ impl TierScanExec {
             ordering: parts.ordering,
             partitions: parts.partitions,
             texts: EmittedTexts::Views,
+            elsewhere,
+            is_for_kernels: false,
             level: Level::NONE,
         })
     }
@@ -130,12 +136,28 @@ impl TierScanExec {
             self.changed(|config| {
                 config.chunks = chunks.into();
                 config.delta = delta.into();
+                config.elsewhere = config.source.version.chunks.len().saturating_sub(config.chunks.len());
                 config.denied = 0;
                 config.hot = HotScan::default();
                 config.request = None;
             })
         };
         shares.into_iter().map(share).collect()
+    }
+
+    /// Cuts the items into so many ranges, of about equally many rows.
+    pub(super) fn ranges(&self, items: &[u32], count: usize) -> Vec<Vec<u32>> {
+        let rows = |item: &u32| self.config().source.live_rows(*item);
+        let total = items.iter().map(rows).sum::<u64>().max(1);
+        let mut lanes = vec![Vec::new(); count];
+        let mut before = 0;
+        for item in items {
+            if let Some(lane) = lanes.get_mut((before * count as u64 / total) as usize) {
+                lane.push(*item);
+            }
+            before += rows(item).min(total - before - 1);
+        }
+        lanes
     }
 
     /// Tells the store and the hot views that the whole scan is executed: what its filters and views have excluded, and its
@@ -148,6 +170,26 @@ impl TierScanExec {
         if let Some(request) = &config.request {
             Arc::clone(request).record_execution(&|| config.volume(&columns));
         }
+    }
+
+    /// Like [`TierScanExec::note_execution`], for a scan that other nodes execute, or shares of it: counts the chunks that it leaves
+    /// out for the statement of `context`. Each share counts its own.
+    pub fn note_remote_execution(&self, context: &TaskContext) {
+        self.note_execution();
+        let config = self.config();
+        let excluded = config.source.version.chunks.len().saturating_sub(config.chunks.len());
+        let tally = StatementScans::from_context(context).add_scan(&config.source, 0, config.partitions);
+        tally.add_chunks(excluded, excluded);
+    }
+
+    /// Like this scan, but with only the run-time filters for which `keeps` is true; `None` when these are all.
+    pub(super) fn keeping_dynamic(
+        &self,
+        keeps: impl Fn(&Arc<dyn PhysicalExpr>) -> bool,
+    ) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+        let kept: Vec<_> = self.config().dynamic.iter().filter(|filter| keeps(filter)).cloned().collect();
+        let fewer = kept.len() < self.config().dynamic.len();
+        fewer.then(|| self.changed(|config| config.dynamic = kept)).transpose()
     }
 
     /// Like this scan, but only with the run-time filters among `produced`, the identities of those that are produced where

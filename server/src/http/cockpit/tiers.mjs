@@ -3,7 +3,7 @@ import { $, ask, el, set, tell } from "./dom.mjs";
 import { call } from "./api.mjs";
 import { bytes, count, marks, parseSize } from "./units.mjs";
 
-const KINDS = ["dram", "nvm", "ssd"];
+const KINDS = ["dram", "nvm", "ssd", "hbm"];
 const known = { tiers: [], kinds: {}, marks: {} };
 /* Notes the tiers that there are. */
 export function know(list) {
@@ -47,7 +47,7 @@ function drawCard(card, tier) {
   const takes = ["active", "yielding"].includes(tier.state);
   set(part("drain"), takes ? "Drain" : "Resume");
   part("drain").ariaLabel = (takes ? "drain " : "resume ") + tier.name;
-  part("drain").hidden = ["ssd", "object"].includes(tier.kind);
+  part("drain").hidden = ["ssd", "object", "hbm"].includes(tier.kind);
   set(part("about"), tier.description || ""); part("about").title = tier.description || "";
   const limited = tier.budget_bytes != null;
   set(part("used"), bytes(tier.used_bytes));

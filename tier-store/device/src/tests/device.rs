@@ -16,7 +16,23 @@ use crate::faults::{FaultRates, Faults};
 use crate::host::{HostDevice, HostOptions};
 use crate::program::Program;
 use crate::stream::StreamProgram;
-use crate::{Device, Error};
+use crate::{Device, Error, Rates};
+
+#[test]
+fn rates_are_measured_where_there_is_room() {
+    let clock = terrace_model::clock::SystemClock::default();
+    for device in devices() {
+        let free = device.free_bytes().unwrap();
+        let Rates { upload_bytes_per_us, download_bytes_per_us, scan_bytes_per_us, launch_us } =
+            Rates::measure(&*device, &clock).unwrap();
+        let rates = [upload_bytes_per_us, download_bytes_per_us, scan_bytes_per_us];
+        assert!(rates.iter().all(|rate| rate.is_finite() && *rate > 0.0) && launch_us >= 0.0, "{rates:?} {launch_us}");
+        device.finish().unwrap();
+        assert_eq!(device.free_bytes().unwrap(), free);
+    }
+    let small = HostDevice::new(HostOptions { memory_bytes: 1 << 16, ..HostOptions::default() });
+    assert_eq!(Rates::measure(&small, &clock).unwrap_err().kind(), ErrorKind::ResourceExhausted);
+}
 
 #[test]
 fn bytes_come_back_as_they_were() {

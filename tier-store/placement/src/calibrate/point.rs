@@ -99,7 +99,7 @@ mod tests {
         let one = crate::heat::SegmentHeat {
             accesses: [0.0, 0.0, 0.0, 1.0],
             values: [0.0, 0.0, 0.0, 1.0],
-            idle_epochs: None,
+            ..crate::heat::SegmentHeat::default()
         };
         for granule_bytes in [64, crate::cost::PAGE_BYTES] {
             let mut points = points.to_vec();

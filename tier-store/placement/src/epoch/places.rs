@@ -1,7 +1,10 @@
 //! The options of a plan, one for each place that it weighs, and what a segment takes at each place.
 //!
 //! Where every segment has one form on each tier, an option is a tier, as cheap to solve as ever. Where a segment may have
-//! either form, each memory tier has two options: the plain copy first, then the packed one. The home is the last option.
+//! either form, each memory tier has two options: the plain copy first, then the packed one. The home is the last of them.
+//!
+//! Where images in the memory of a device are weighed ([`super::images`]), each of these options is there twice: first all of
+//! them with an image beside, then all without. The home without an image is the last option of all.
 
 use std::ops::Range;
 
@@ -92,6 +95,8 @@ pub struct PlaceOptions {
     memory: usize,
     /// True where some segment may have either form: then each memory tier has two options, else one.
     has_forms: bool,
+    /// True where some segment may have an image on a device: then each place has two options, else one.
+    has_images: bool,
 }
 
 impl PlaceOptions {
@@ -99,40 +104,80 @@ impl PlaceOptions {
     pub fn for_inputs(inputs: &Inputs) -> Self {
         let home = inputs.home();
         let has_choice = |segment: &SegmentInput| (0..home.0).any(|tier| segment.has_choice_on(TierId(tier)));
-        Self { memory: usize::from(home.0), has_forms: inputs.segments.iter().any(has_choice) }
+        Self {
+            memory: usize::from(home.0),
+            has_forms: inputs.segments.iter().any(has_choice),
+            has_images: inputs.device.is_some() && inputs.segments.iter().any(SegmentInput::weighs_image),
+        }
+    }
+
+    /// These options without those that have an image.
+    pub(crate) fn without_images(self) -> Self {
+        Self { has_images: false, ..self }
+    }
+
+    /// True where images are weighed.
+    pub(crate) fn has_images(self) -> bool {
+        self.has_images
+    }
+
+    /// Number of places.
+    fn places(self) -> usize {
+        (self.memory << u32::from(self.has_forms)) + 1
+    }
+
+    /// Position of the place of an option among the places.
+    fn position(self, option: usize) -> usize {
+        option.checked_sub(self.places()).unwrap_or(option)
+    }
+
+    /// Number of options before those without an image.
+    fn with_images(self) -> usize {
+        if self.has_images { self.places() } else { 0 }
     }
 
     /// Number of options, the home included.
     pub fn count(self) -> usize {
-        self.home() + 1
+        self.places() + self.with_images()
     }
 
     /// Position of the home.
     pub fn home(self) -> usize {
-        self.memory << u32::from(self.has_forms)
+        self.count() - 1
     }
 
-    /// The options as the solver knows them: each takes bytes of its tier alone.
+    /// The options as the solver knows them: each takes bytes of its tier, and one with an image also bytes of the device, whose
+    /// capacity comes after those of the tiers.
     pub fn for_solver(self) -> Options {
-        Options::new((0..self.home()).map(|option| [self.tier(option).0]))
+        let capacities = |option: usize| {
+            let tier = Some(self.tier(option).0).filter(|tier| usize::from(*tier) < self.memory);
+            let device = self.has_image(option).then_some(self.memory as u8);
+            tier.into_iter().chain(device).collect::<Vec<u8>>()
+        };
+        Options::new((0..self.home()).map(capacities))
     }
 
     /// The tier of an option.
     pub fn tier(self, option: usize) -> TierId {
-        TierId((option >> u32::from(self.has_forms)).min(self.memory) as u8)
+        TierId((self.position(option) >> u32::from(self.has_forms)).min(self.memory) as u8)
     }
 
-    /// The options of a tier.
+    /// True for an option with an image on the device.
+    pub(crate) fn has_image(self, option: usize) -> bool {
+        option < self.with_images()
+    }
+
+    /// The options of a tier, without an image.
     pub fn on_tier(self, tier: TierId) -> Range<usize> {
         let tier = usize::from(tier.0).min(self.memory);
-        let first = tier << u32::from(self.has_forms);
+        let first = self.with_images() + (tier << u32::from(self.has_forms));
         first..(first + 1 + usize::from(self.has_forms)).min(self.count())
     }
 
     /// The place of a segment under an option.
     pub fn place(self, segment: &SegmentInput, option: usize) -> Place {
         let tier = self.tier(option);
-        let form = match option % 2 {
+        let form = match self.position(option) % 2 {
             _ if usize::from(tier.0) >= self.memory => Form::Plain,
             _ if !self.has_forms => segment.places_on(tier).next().map_or(Form::Plain, |place| place.form),
             0 => Form::Plain,
@@ -141,10 +186,16 @@ impl PlaceOptions {
         Place { tier, form }
     }
 
-    /// The option of a place.
+    /// The option of a place, without an image.
     pub fn option(self, place: Place) -> usize {
         let second = usize::from(self.has_forms && place.form == Form::Packed);
-        ((usize::from(place.tier.0) << u32::from(self.has_forms)) + second).min(self.home())
+        (self.with_images() + (usize::from(place.tier.0) << u32::from(self.has_forms)) + second).min(self.home())
+    }
+
+    /// The option of a place with an image or without; only where images are weighed it may have one.
+    pub(crate) fn option_with(self, place: Place, has_image: bool) -> usize {
+        let without = self.option(place);
+        if has_image { without - self.with_images() } else { without }
     }
 }
 
@@ -152,7 +203,7 @@ impl PlaceOptions {
 mod tests {
     #![allow(clippy::indexing_slicing)]
     use super::*;
-    use crate::testing::builders::{MIB, plan_inputs, segment, three_tiers};
+    use crate::testing::builders::{MIB, device, kernel_scans, plan_inputs, segment, three_tiers};
 
     #[test]
     fn options_are_tiers_unless_a_segment_has_a_choice() {
@@ -174,6 +225,26 @@ mod tests {
         }
         assert_eq!(two.for_solver().count(), 5);
         assert_eq!(two.place(&packed, 4), Place::plain(TierId(2)));
+    }
+
+    #[test]
+    fn with_images_each_place_is_there_twice() {
+        let packed = segment(1).packed(MIB / 4);
+        let read = segment(2).heat(kernel_scans(1.0)).with_image(MIB);
+        let mut inputs = plan_inputs(three_tiers(MIB, MIB), vec![packed.clone(), read]);
+        assert!(!PlaceOptions::for_inputs(&inputs).has_images());
+        inputs.device = Some(device(MIB));
+        let both = PlaceOptions::for_inputs(&inputs);
+        assert_eq!((both.count(), both.home(), both.without_images().count()), (10, 9, 5));
+        assert_eq!((both.on_tier(TierId(1)), both.on_tier(TierId(2))), (7..9, 9..10));
+        for option in 0..both.count() {
+            let place = both.place(&packed, option);
+            assert_eq!(both.option_with(place, both.has_image(option)), option);
+            assert_eq!(both.tier(option), place.tier);
+        }
+        let solver = both.for_solver();
+        // Four copies in memory with an image take bytes of two capacities, the home with one takes those of the device.
+        assert_eq!((solver.count(), solver.home(), solver.cells()), (10, 9, 4 * 2 + 1 + 4));
     }
 
     #[test]

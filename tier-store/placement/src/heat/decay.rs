@@ -17,6 +17,10 @@ use super::views::{ViewHeat, ViewUse};
 
 /// First bytes of a blob; the last one is its format version.
 const MAGIC: [u8; 4] = *b"TRH\x02";
+/// The version of a blob that has reads of kernels, too: only stores with a device write it.
+const MAGIC_KERNELS: [u8; 4] = *b"TRH\x03";
+/// The bit of a column that has reads of kernels.
+const KERNEL_BIT: u8 = 1 << 4;
 /// The previous version, without the time of the last read.
 const MAGIC_1: [u8; 4] = *b"TRH\x01";
 /// Saved for a segment whose time of the last read is not known.
@@ -51,6 +55,8 @@ pub struct SegmentHeat {
     pub accesses: [f32; 4],
     /// Values these scans read per epoch.
     pub values: [f32; 4],
+    /// Those of the scans per epoch that a kernel of a device could have made; 0 where there is no device.
+    pub kernel: f32,
     /// Epochs since its last read, 0 = in the latest; `None`: never read, or not known.
     pub idle_epochs: Option<u32>,
 }
@@ -58,7 +64,7 @@ pub struct SegmentHeat {
 impl SegmentHeat {
     /// One sequential scan of all rows.
     pub(crate) fn full_scan(rows: u32) -> Self {
-        Self { accesses: [1.0, 0.0, 0.0, 0.0], values: [rows as f32, 0.0, 0.0, 0.0], idle_epochs: None }
+        Self { accesses: [1.0, 0.0, 0.0, 0.0], values: [rows as f32, 0.0, 0.0, 0.0], ..Self::default() }
     }
 
     /// Accesses per epoch, all patterns together.
@@ -69,7 +75,29 @@ impl SegmentHeat {
     /// Multiplies all accesses and values by `factor`.
     pub(crate) fn times(mut self, factor: f32) -> Self {
         self.accesses.iter_mut().chain(&mut self.values).for_each(|part| *part *= factor);
+        self.kernel *= factor;
         self
+    }
+
+    /// What is left when kernels make those of the reads that they can make: whole sweeps first, because these are what kernels
+    /// replace.
+    pub(crate) fn without_kernel_reads(mut self) -> Self {
+        let mut rest = std::mem::take(&mut self.kernel);
+        for (accesses, values) in self.accesses.iter_mut().zip(&mut self.values) {
+            let taken = rest.min(*accesses).max(0.0);
+            if taken > 0.0 {
+                let left = (*accesses - taken) / *accesses;
+                *values *= left;
+                *accesses -= taken;
+                rest -= taken;
+            }
+        }
+        self
+    }
+
+    /// The reads that kernels can make, as sweeps over all rows.
+    pub(crate) fn kernel_reads(&self, rows: u32) -> Self {
+        Self { idle_epochs: self.idle_epochs, ..Self::full_scan(rows).times(self.kernel) }
     }
 
     /// The pattern with most accesses, and their number; `None` when there are none.
@@ -99,6 +127,8 @@ impl Tracked {
         for (sum, (now, last)) in pairs {
             *sum = *sum * decay + now.wrapping_sub(last) as f32;
         }
+        let kernel = (now.kernel as u32).wrapping_sub(self.last.kernel as u32);
+        self.sums.kernel = self.sums.kernel * decay + kernel as f32;
         self.sums.idle_epochs = match now.accesses != self.last.accesses {
             true => Some(0),
             false => self.sums.idle_epochs.map(|epochs| epochs.saturating_add(1)),
@@ -219,6 +249,7 @@ impl Heat {
                 let add = |(sum, value): (&mut f32, f32)| *sum += value * share * weight;
                 tracked.sums.accesses.iter_mut().zip(heat.accesses).for_each(add);
                 tracked.sums.values.iter_mut().zip(heat.values).for_each(add);
+                tracked.sums.kernel += heat.kernel * share * weight;
                 let both = [tracked.sums.idle_epochs, heat.idle_epochs];
                 tracked.sums.idle_epochs = both.into_iter().flatten().min();
             }
@@ -332,12 +363,15 @@ impl Heat {
     /// ```text
     /// magic 4 | chunks: u32, then per chunk: id u64 | columns u32 | touched columns u32, then per touched column:
     ///           column u32 | idle epochs u32 (not in version 1) | pattern bits u8
-    ///           | per set bit: accesses f32, values f32                                    (little endian)
+    ///           | per set bit: accesses f32, values f32 | in version 3, with bit 4: reads of kernels f32   (little endian)
     /// ```
     pub fn to_blob(&self, table: TableId) -> Vec<u8> {
         let mut chunks: Vec<_> = self.chunks.iter().filter(|((owner, _), _)| *owner == table).collect();
         chunks.sort_by_key(|((_, id), _)| *id);
-        let mut blob = MAGIC.to_vec();
+        let is_read_by_kernels = |tracked: &Tracked, weight: f32| mean(tracked, weight).kernel > NEGLIGIBLE;
+        let has_kernels =
+            chunks.iter().any(|(_, chunk)| chunk.all().any(|(_, tracked)| is_read_by_kernels(tracked, chunk.weight)));
+        let mut blob = if has_kernels { MAGIC_KERNELS } else { MAGIC }.to_vec();
         blob.extend((chunks.len() as u32).to_le_bytes());
         for ((_, id), chunk) in chunks {
             blob.extend(id.0.to_le_bytes());
@@ -351,11 +385,14 @@ impl Heat {
                     || heat.accesses.into_iter().zip(heat.values).enumerate().filter(|(_, (a, _))| *a > NEGLIGIBLE);
                 blob.extend(column.0.to_le_bytes());
                 blob.extend(heat.idle_epochs.unwrap_or(UNKNOWN).to_le_bytes());
-                blob.push(pairs().fold(0, |bits, (pattern, _)| bits | 1 << pattern));
+                let kernel = Some(heat.kernel).filter(|kernel| *kernel > NEGLIGIBLE);
+                let kernel_bit = kernel.map_or(0, |_| KERNEL_BIT);
+                blob.push(pairs().fold(kernel_bit, |bits, (pattern, _)| bits | 1 << pattern));
                 for (_, (accesses, values)) in pairs() {
                     blob.extend(accesses.to_le_bytes());
                     blob.extend(values.to_le_bytes());
                 }
+                blob.extend(kernel.map(f32::to_le_bytes).into_iter().flatten());
             }
         }
         blob
@@ -383,6 +420,7 @@ fn mean(tracked: &Tracked, weight: f32) -> SegmentHeat {
     SegmentHeat {
         accesses: tracked.sums.accesses.map(|s| s * scale),
         values: tracked.sums.values.map(|s| s * scale),
+        kernel: tracked.sums.kernel * scale,
         idle_epochs: tracked.sums.idle_epochs,
     }
 }
@@ -396,7 +434,7 @@ fn take<const N: usize>(blob: &mut &[u8]) -> Option<[u8; N]> {
 fn parse(mut blob: &[u8]) -> Option<Vec<(ChunkId, ChunkHeat)>> {
     let blob = &mut blob;
     let magic = take::<4>(blob)?;
-    if magic != MAGIC && magic != MAGIC_1 {
+    if ![MAGIC, MAGIC_1, MAGIC_KERNELS].contains(&magic) {
         return None;
     }
     let count = u32::from_le_bytes(take(blob)?);
@@ -417,7 +455,7 @@ fn parse(mut blob: &[u8]) -> Option<Vec<(ChunkId, ChunkHeat)>> {
                 return None;
             }
             let tracked = chunk.entry(column)?;
-            if magic == MAGIC {
+            if magic != MAGIC_1 {
                 let idle_epochs = u32::from_le_bytes(take(blob)?);
                 tracked.sums.idle_epochs = (idle_epochs != UNKNOWN).then_some(idle_epochs);
             }
@@ -429,6 +467,10 @@ fn parse(mut blob: &[u8]) -> Option<Vec<(ChunkId, ChunkHeat)>> {
                 if !(accesses.is_finite() && values.is_finite() && *accesses >= 0.0 && *values >= 0.0) {
                     return None;
                 }
+            }
+            if magic == MAGIC_KERNELS && bits & KERNEL_BIT != 0 {
+                let kernel = f32::from_le_bytes(take(blob)?);
+                tracked.sums.kernel = Some(kernel).filter(|kernel| kernel.is_finite() && *kernel >= 0.0)?;
             }
         }
         chunks.push((id, chunk));
@@ -495,6 +537,37 @@ mod tests {
         foreign[3] = 9;
         assert!(restored.add_blob(chunks[0].table, &foreign).is_err());
         assert_eq!(restored.top(9), heat.top(9));
+    }
+
+    #[test]
+    fn reads_of_kernels_are_a_part_of_the_reads_and_survive_a_restart() {
+        let chunk = chunk(3, 1).0;
+        let counters = &chunk.segments[0].counters;
+        let mut heat = Heat::default();
+        (0..3).for_each(|_| counters.record(Pattern::Sequential, 100));
+        heat.observe([&chunk], 3.0);
+        assert_eq!((heat.get(&key(&chunk, 0)).kernel, &heat.to_blob(chunk.table)[..4]), (0.0, &MAGIC[..]));
+        counters.record(Pattern::Sequential, 100);
+        counters.record(Pattern::Monotonic, 40);
+        (0..2).for_each(|_| counters.record_kernel());
+        heat.observe([&chunk], 0.0);
+        let now = heat.get(&key(&chunk, 0));
+        assert_eq!((now.total(), now.kernel), (2.0, 2.0));
+        let blob = heat.to_blob(chunk.table);
+        assert_eq!(blob[..4], MAGIC_KERNELS);
+        let mut restored = Heat::default();
+        restored.add_blob(chunk.table, &blob).unwrap();
+        assert_eq!(restored.get(&key(&chunk, 0)), now);
+        for cut in 0..blob.len() {
+            assert!(Heat::default().add_blob(chunk.table, &blob[..cut]).is_err(), "cut at {cut}");
+        }
+        // Kernels take sweeps first; what they cannot make is left.
+        let most = SegmentHeat { kernel: 1.5, ..now }.without_kernel_reads();
+        assert_eq!((most.accesses, most.values, most.kernel), ([0.0, 0.5, 0.0, 0.0], [0.0, 20.0, 0.0, 0.0], 0.0));
+        assert_eq!(SegmentHeat { kernel: 9.0, ..now }.without_kernel_reads().total(), 0.0);
+        assert_eq!(SegmentHeat { kernel: 0.0, ..now }.without_kernel_reads(), SegmentHeat { kernel: 0.0, ..now });
+        let kernel = now.kernel_reads(1000);
+        assert_eq!((kernel.accesses[0], kernel.values[0], kernel.idle_epochs), (2.0, 2000.0, Some(0)));
     }
 
     #[test]

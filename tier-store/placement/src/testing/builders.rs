@@ -3,10 +3,11 @@
 use terrace_model::{ChunkId, ColumnId, MAX_TIERS, Pattern, TableId, TierId, TierKind};
 use terrace_storage::table::{NewRule, RuleKind, RuleRows, Rules};
 use terrace_storage::tier::codec::Form;
+use terrace_storage::tier::hbm::DeviceRates;
 
 use crate::constraints::PlacementConstraints;
 use crate::cost::TierCost;
-use crate::epoch::{EpochPlan, Inputs, PackedImage, SegmentInput, TierInput};
+use crate::epoch::{DeviceInput, EpochPlan, ImageInput, Inputs, PackedImage, SegmentInput, TierInput};
 use crate::form_cost::{FormCost, PackedValues};
 use crate::form_tiers::FormTiers;
 use crate::heat::decay::{SegmentHeat, SegmentKey};
@@ -30,6 +31,16 @@ pub fn scans(times: f32) -> SegmentHeat {
     reads(Pattern::Sequential, times, times * ROWS as f32)
 }
 
+/// Like [`scans`], where kernels of a device can make all of them.
+pub fn kernel_scans(times: f32) -> SegmentHeat {
+    SegmentHeat { kernel: times, ..scans(times) }
+}
+
+/// A device with room for so many bytes of images.
+pub(crate) fn device(budget_bytes: u64) -> DeviceInput {
+    DeviceInput { name: "hbm".into(), budget_bytes, frozen_bytes: 0, rates: DeviceRates::TYPICAL }
+}
+
 /// A segment in DRAM that nobody reads: column 0 of a chunk of table 1.
 pub fn segment(chunk: u64) -> SegmentInput {
     SegmentInput {
@@ -50,10 +61,22 @@ pub fn segment(chunk: u64) -> SegmentInput {
         hysteresis: None,
         expected_reads: SegmentHeat::default(),
         view: ViewInfluence::default(),
+        image: None,
     }
 }
 
 impl SegmentInput {
+    /// The segment with a possible image of so many bytes, which it does not have yet.
+    pub fn with_image(self, charged_bytes: u64) -> Self {
+        Self { image: Some(Box::new(ImageInput { charged_bytes, is_there: false, rule: None })), ..self }
+    }
+
+    /// The segment, whose image is on the device already.
+    pub fn on_device(mut self) -> Self {
+        self.image.iter_mut().for_each(|image| image.is_there = true);
+        self
+    }
+
     /// The segment as another column of its chunk.
     pub fn column(mut self, column: u32) -> Self {
         self.key.column = ColumnId(column);
@@ -142,6 +165,7 @@ pub(crate) fn plan_inputs(tiers: Vec<TierInput>, mut segments: Vec<SegmentInput>
         prices: Vec::new(),
         views: Vec::new(),
         form_cost: FormCost::TYPICAL,
+        device: None,
     }
 }
 

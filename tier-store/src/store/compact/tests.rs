@@ -125,6 +125,7 @@ fn new_chunks_inherit_heat_counters_and_tiers() {
     let old = table.version();
     for (chunk, scans) in old.chunks.iter().zip([8, 8, 8, 0]) {
         (0..scans).for_each(|_| chunk.chunk.segments[0].counters.record(Pattern::Sequential, 500));
+        (0..scans / 2).for_each(|_| chunk.chunk.segments[0].counters.record_kernel());
         chunk.chunk.segments[1].resident.store(None);
     }
     let mut heat = Heat::default();
@@ -132,7 +133,8 @@ fn new_chunks_inherit_heat_counters_and_tiers() {
     store.optimize(&table).unwrap();
     let new = table.version();
     let chunk = &new.chunks[0].chunk;
-    assert_eq!((new.chunks.len(), chunk.segments[0].counters.snapshot().accesses[0]), (1, 6));
+    let inherited = chunk.segments[0].counters.snapshot();
+    assert_eq!((new.chunks.len(), inherited.accesses[0], inherited.kernel), (1, 6, 3));
     assert!(chunk.segments[0].resident.load().is_some() && chunk.segments[1].resident.load().is_none());
     let key = SegmentKey { table: table.id(), chunk: chunk.id, column: chunk.segments[0].column };
     chunk.segments[0].counters.record(Pattern::Sequential, 2_000);
@@ -141,6 +143,7 @@ fn new_chunks_inherit_heat_counters_and_tiers() {
     let decay = 0.5_f32.powf(0.25);
     let expected = (6.0 * decay + 1.0) / (decay + 1.0);
     assert!((heat.get(&key).total() - expected).abs() < 1e-4, "{} is not {expected}", heat.get(&key).total());
+    assert!((heat.get(&key).kernel - 3.0 * decay / (decay + 1.0)).abs() < 1e-4, "{:?}", heat.get(&key));
 }
 
 /// Random inserts, deletes, seals, compactions and reopens; transactions stay open across all of it.

@@ -11,13 +11,16 @@ pub struct PatternCounts {
     pub accesses: [u64; 4],
     /// Values that they looked up; of neighbours that are selected, one in eight counts (see [`super::Sample::values`]).
     pub values: [u64; 4],
+    /// Those of the accesses that a kernel of a device could have made, whether it did or not.
+    pub kernel: u64,
 }
 
-/// The counters of one segment: 48 bytes.
+/// The counters of one segment: 56 bytes.
 #[derive(Debug, Default)]
 pub struct SegmentCounters {
     accesses: [AtomicU32; 4],
     values: [AtomicU64; 4],
+    kernel: AtomicU32,
 }
 
 impl SegmentCounters {
@@ -45,11 +48,21 @@ impl SegmentCounters {
         }
     }
 
+    /// Counts that a kernel of a device could have made an access that is counted already. Call once per statement, only where
+    /// there is a device.
+    #[inline]
+    pub fn record_kernel(&self) {
+        if !cfg!(feature = "no-counters") {
+            self.kernel.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
     /// Sets the counters to `counts`; for a new segment that no statement reads yet.
     pub fn start_at(&self, counts: &PatternCounts) {
         let pairs = self.accesses.iter().zip(counts.accesses);
         pairs.for_each(|(counter, count)| counter.store(count as u32, Ordering::Relaxed));
         self.values.iter().zip(counts.values).for_each(|(counter, count)| counter.store(count, Ordering::Relaxed));
+        self.kernel.store(counts.kernel as u32, Ordering::Relaxed);
     }
 
     /// A copy of all counters (not atomic across patterns).
@@ -58,6 +71,7 @@ impl SegmentCounters {
         PatternCounts {
             accesses: std::array::from_fn(|i| self.accesses.get(i).map_or(0, |c| c.load(Ordering::Relaxed).into())),
             values: std::array::from_fn(|i| self.values.get(i).map_or(0, |c| c.load(Ordering::Relaxed))),
+            kernel: self.kernel.load(Ordering::Relaxed).into(),
         }
     }
 }

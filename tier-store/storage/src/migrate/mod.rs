@@ -5,12 +5,14 @@
 //!
 //! - `device_rate`: limits the bytes per second that moves read from and write to each device
 //! - [`health`]: tracks which devices fail, and pauses their moves
+//! - [`image`]: copies a segment to the memory of a device, or drops that copy
 //! - [`mover`]: carries out one move
 //! - [`queue`]: carries out a plan of moves, in order, at the rates of the devices
 //! - `testing`: chunks and a home in memory, for tests
 
 mod device_rate;
 pub mod health;
+pub mod image;
 pub mod mover;
 pub mod queue;
 #[doc(hidden)]
@@ -18,5 +20,6 @@ pub mod testing;
 
 pub use device_rate::DeviceRates;
 pub use health::{Failing, Health};
+pub use image::{ImageChange, ImageOutcome, change_image};
 pub use mover::{MoveError, MoveResult, Outcome, Relocation, try_move, try_promote};
 pub use queue::{MoveExecutor, MoveQueue, Verdict};

@@ -2,7 +2,8 @@
 //!
 //! A segment always has a *home* (its range of the chunk's file) and at most one *resident* copy on a
 //! byte-addressable tier. Moves replace the resident handle atomically; a reader that loaded it before keeps reading
-//! the old copy, whose charge ends with its last reader (architecture, decision 1).
+//! the old copy, whose charge ends with its last reader (architecture, decision 1). Beside these it may have an image in the
+//! memory of a device, which only kernels read.
 //!
 //! A chunk belongs to one definition of its table. [`Chunk::with_definition`] makes a chunk with the same rows for
 //! another one. Both share the segments and the file; a column that the file lacks is a constant segment, which has no
@@ -28,6 +29,7 @@ use crate::heat::{Heritage, SegmentCounters};
 use crate::io::IoFile;
 use crate::tier::Home;
 use crate::tier::codec::{self, ColumnLayout, Encoding, Form, StoredColumn};
+use crate::tier::hbm::DeviceImage;
 use crate::tier::reader::SharedRead;
 
 /// The place of a segment's durable bytes in the chunk's file.
@@ -91,6 +93,8 @@ pub struct Segment {
     pub constant: Option<Arc<Constant>>,
     /// Copy on a faster tier, if any. `None`: the segment is read from its home.
     pub resident: ArcSwapOption<Resident>,
+    /// Second copy in the memory of a device, if any, for kernels; dropping it loses nothing.
+    pub image: ArcSwapOption<DeviceImage>,
     /// Accesses since the start of the process.
     pub counters: SegmentCounters,
     /// Its membership filter.
@@ -151,11 +155,12 @@ impl Segment {
     /// Makes a segment without a resident copy.
     pub fn new(column: ColumnId, home: SegmentHome) -> Self {
         let resident = ArcSwapOption::empty();
+        let image = ArcSwapOption::empty();
         let counters = SegmentCounters::default();
         let filter = FilterSlot::default();
         let page_bounds = OnceLock::new();
         let is_uneven = AtomicBool::new(false);
-        Self { column, home, constant: None, resident, counters, filter, page_bounds, is_uneven }
+        Self { column, home, constant: None, resident, image, counters, filter, page_bounds, is_uneven }
     }
 
     /// The bounds of its pages; `None` until a scan computed them.

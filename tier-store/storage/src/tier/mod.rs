@@ -8,6 +8,7 @@
 //! - [`codec`]: record batches to chunk files, images to Arrow arrays
 //! - [`dram`]: the DRAM tier
 //! - [`evict`]: removes bytes from the processor's caches, for measurements
+//! - [`hbm`]: the HBM tier, memory of a device for second copies
 //! - [`home`]: what a home of every chunk has to do
 //! - [`nvm`]: the NVM tier
 //! - [`object_home`]: a home in an object store
@@ -19,6 +20,7 @@
 pub mod codec;
 pub mod dram;
 mod evict;
+pub mod hbm;
 pub mod home;
 pub mod nvm;
 pub mod object_home;
