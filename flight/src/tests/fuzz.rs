@@ -122,10 +122,16 @@ impl Caller {
     }
 }
 
+/// Options with which sessions and tickets have their limits after the first tenth of the inputs, so that what they take grows no
+/// more.
+fn soon_full() -> FlightOptions {
+    FlightOptions { max_sessions: 50, max_sessions_per_user: 50, max_tickets: 50, ..FlightOptions::default() }
+}
+
 #[test]
 fn calls() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let server = FlightServer::new(Arc::new(FakeEngine::default()), FlightOptions::default());
+    let server = FlightServer::new(Arc::new(FakeEngine::default()), soon_full());
     let core: Arc<Core> = Arc::clone(&server.core);
     let connection = Arc::new(Connection::new(Arc::clone(&core), PEER.into()));
     let caller = Caller { service: Service { core }, connection };
@@ -229,8 +235,7 @@ fn streams() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let engine = Arc::new(FakeEngine::default());
     // Memory for a message is reserved by the length that it announces, up to this limit.
-    let options =
-        FlightOptions { max_message_bytes: 8 << 20, max_parameter_bytes: 4 << 20, ..FlightOptions::default() };
+    let options = FlightOptions { max_message_bytes: 8 << 20, max_parameter_bytes: 4 << 20, ..soon_full() };
     let server = FlightServer::new(engine.clone(), options);
     let connection = Arc::new(Connection::new(Arc::clone(&server.core), PEER.into()));
     let wire = Wire { service: server.into_service(), connection };
