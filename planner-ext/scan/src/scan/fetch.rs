@@ -39,7 +39,7 @@ use super::observer::{ScanCounts, ScanObserver};
 use super::open::{OpenChunk, Opening};
 use super::queue::ScanSpec;
 use super::source::ScanSource;
-use super::trace::Operator;
+use super::trace::Reader;
 
 /// Chunks read at once; one if the I/O budget has no room.
 const CHUNKS_AT_ONCE: usize = 4;
@@ -129,7 +129,7 @@ impl FetchExec {
             tally: Arc::clone(&tally),
             counted_segments: scans.counted_segments(&self.source),
         };
-        let trace = scans.trace_scan(Operator::Fetch, &self.source, &counts);
+        let trace = scans.trace_scan(Reader::Fetch, &self.source, &counts);
         ScanSpec {
             source: Arc::clone(&self.source),
             statement: scans.id(),
