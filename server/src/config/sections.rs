@@ -597,7 +597,7 @@ fn default_groups() -> BTreeMap<String, WorkloadGroupConfig> {
 }
 
 /// Sections in the order in which they are printed, with their documentation.
-pub(super) const SECTIONS: [(&str, Docs); 20] = [
+pub(super) const SECTIONS: [(&str, Docs); 21] = [
     ("", Config::DOCS),
     ("log", LogConfig::DOCS),
     ("files", FilesConfig::DOCS),
