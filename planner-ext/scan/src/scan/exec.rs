@@ -48,7 +48,7 @@ use super::source::ScanSource;
 use super::statistics::scan_statistics;
 use super::stream::ScanStream;
 use super::text_codes::SharedCodes;
-use super::trace::Operator;
+use super::trace::Reader;
 use super::volume::volume;
 use crate::hot_views::{ScanRequest, ScanView, Volume};
 
@@ -489,7 +489,7 @@ impl TierScanExec {
             counted_segments: scans.counted_segments(&config.source),
             is_for_kernels: config.is_for_kernels,
         };
-        let trace = scans.trace_scan(Operator::Scan, &config.source, &counts);
+        let trace = scans.trace_scan(Reader::Scan, &config.source, &counts);
         let slice_rows = context.session_config().batch_size().clamp(1, super::SLICE_ROWS);
         let bound = Conjunct::bind_all(&conjuncts, &config.keys, config.source.schema(), &columns)?;
         let observer = ScanObserver::new(&config.source, &columns, slice_rows, counts);

@@ -23,7 +23,7 @@ use super::observer::ScanCounts;
 use super::queue::ScanQueue;
 use super::source::ScanSource;
 use super::tally::{ChunkCounts, ScanTally};
-use super::trace::{Operator, ScanTrace, scan_span};
+use super::trace::{Reader, ScanTrace, scan_span};
 use crate::pause::Pause;
 
 /// Most tallies that are kept of one statement; a recursive statement may execute any number of scans.
@@ -121,7 +121,7 @@ impl StatementScans {
     }
 
     /// The span of one more execution of a scan, for traces: the first of a statement have some.
-    pub(super) fn trace_scan(&self, operator: Operator, source: &ScanSource, counts: &ScanCounts) -> ScanTrace {
+    pub(super) fn trace_scan(&self, operator: Reader, source: &ScanSource, counts: &ScanCounts) -> ScanTrace {
         let has_span = !self.span.is_disabled() && self.traced.fetch_add(1, Ordering::Relaxed) < MOST_TRACED;
         let span = if has_span { scan_span(&self.span, operator, source) } else { Span::none() };
         ScanTrace::new(span, &counts.metrics, &counts.tally)

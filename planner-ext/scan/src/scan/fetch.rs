@@ -39,7 +39,7 @@ use super::observer::{ScanCounts, ScanObserver};
 use super::open::{OpenChunk, Opening};
 use super::queue::ScanSpec;
 use super::source::ScanSource;
-use super::trace::Operator;
+use super::trace::Reader;
 
 /// Chunks read at once; one if the I/O budget has no room.
 const CHUNKS_AT_ONCE: usize = 4;
@@ -130,7 +130,7 @@ impl FetchExec {
             counted_segments: scans.counted_segments(&self.source),
             is_for_kernels: false,
         };
-        let trace = scans.trace_scan(Operator::Fetch, &self.source, &counts);
+        let trace = scans.trace_scan(Reader::Fetch, &self.source, &counts);
         ScanSpec {
             source: Arc::clone(&self.source),
             statement: scans.id(),

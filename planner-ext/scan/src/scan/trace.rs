@@ -15,14 +15,14 @@ use super::tally::ScanTally;
 
 /// The operator that reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Operator {
+pub(super) enum Reader {
     /// Reads chunks from end to end.
     Scan,
     /// Reads rows by their positions.
     Fetch,
 }
 
-impl Operator {
+impl Reader {
     fn name(self) -> &'static str {
         match self {
             Self::Scan => "scan",
@@ -32,7 +32,7 @@ impl Operator {
 }
 
 /// Makes the span of an execution below that of its statement; disabled where the statement has none.
-pub(super) fn scan_span(statement: &Span, operator: Operator, source: &ScanSource) -> Span {
+pub(super) fn scan_span(statement: &Span, operator: Reader, source: &ScanSource) -> Span {
     if statement.is_disabled() {
         return Span::none();
     }
@@ -91,8 +91,7 @@ impl ScanTrace {
             tracing::trace!(
                 target: TRACE_TARGET,
                 parent: span,
-                terrace.tier = tier,
-                terrace.bytes = attribute(bytes),
+                { terrace.tier = tier, terrace.bytes = attribute(bytes) },
                 "segment reads"
             );
         }
@@ -101,8 +100,7 @@ impl ScanTrace {
             tracing::trace!(
                 target: TRACE_TARGET,
                 parent: span,
-                terrace.read.class = class.name(),
-                terrace.wait_us = attribute(wait.as_micros() as u64),
+                { terrace.read.class = class.name(), terrace.wait_us = attribute(wait.as_micros() as u64) },
                 "waits for device reads"
             );
         }

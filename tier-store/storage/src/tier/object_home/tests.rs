@@ -65,7 +65,7 @@ fn columns_are_read_with_one_request_and_without_opening_the_object() {
     let found = read(&setup, &[0, 1], None).unwrap();
     assert_eq!(found, setup.batch.columns());
     assert_eq!(setup.objects.requests() - before, 1, "neighbours are one request");
-    let some = read(&setup, &[0], Some(&[8_000..8_003])).unwrap();
+    let some = read(&setup, &[0], Some(std::slice::from_ref(&(8_000..8_003)))).unwrap();
     assert_eq!(&some[0].slice(8_000, 3), &setup.batch.column(0).slice(8_000, 3));
     let read_bytes = setup.home.io().stats().read_bytes();
     assert!(read_bytes < setup.chunk.file_bytes + (64 << 10), "{read_bytes}: only the pages of these rows were read");
