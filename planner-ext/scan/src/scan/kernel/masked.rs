@@ -56,6 +56,7 @@ struct Zeros {
 
 impl Counted {
     /// The rows that one measure counts.
+    #[cfg(test)]
     pub(super) const fn by(measure: usize) -> Self {
         Self { measure, zeros: None }
     }
