@@ -21,7 +21,8 @@ use datafusion_distributed::{
     RouteTasksHandler, ScaleUpLeafNodeEvent, ScaleUpLeafNodeEventResponse, ScaleUpLeafNodeHandler,
     SessionStateBuilderExt, display_plan_ascii, get_distributed_worker_resolver,
 };
-use terrace_scan::scan::{TierScanExec, part_rules};
+use terrace_scan::joins::part_rules;
+use terrace_scan::scan::TierScanExec;
 
 use crate::codec::ScanCodec;
 use crate::encodable::obstacle;

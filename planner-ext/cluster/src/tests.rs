@@ -21,7 +21,8 @@ use datafusion_proto::bytes::{
 use datafusion_proto::physical_plan::DeduplicatingProtoConverter;
 use proptest::prelude::*;
 use terrace_scan::TierTable;
-use terrace_scan::scan::{TierScanExec, part_rules};
+use terrace_scan::joins::part_rules;
+use terrace_scan::scan::TierScanExec;
 use terrace_test_support::depth::by_depth;
 use terrace_tier_store::table::{TableDefinition, TableName};
 use terrace_tier_store::{Store, StoreOptions};

@@ -30,7 +30,8 @@ use terrace_cluster::{
     session_config, to_coordinator, with_head,
 };
 use terrace_heap::HeapAccount;
-use terrace_scan::scan::{StatementScans, TierScanExec, part_rules};
+use terrace_scan::joins::part_rules;
+use terrace_scan::scan::{StatementScans, TierScanExec};
 use terrace_scan::{TierTable, null_if_empty_function};
 use tracing::Span;
 

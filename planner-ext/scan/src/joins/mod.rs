@@ -27,6 +27,7 @@ use datafusion::execution::SessionStateBuilder;
 use datafusion::logical_expr::utils::conjunction;
 use datafusion::logical_expr::{Expr, Join, JoinConstraint, JoinType, LogicalPlan, LogicalPlanBuilder, Projection};
 use datafusion::optimizer::{Optimizer, OptimizerConfig, OptimizerRule};
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::prelude::SessionConfig;
 
 use enumerate::Tree;
@@ -40,7 +41,18 @@ pub fn with_rules(builder: SessionStateBuilder) -> SessionStateBuilder {
     let builder = crate::floats::with_repairs(crate::coercion::with_rules(builder))
         .with_optimizer_rules(optimizer_rules())
         .with_statistics_registry(physical::registry());
-    builder.with_physical_optimizer_rules(crate::scan::physical_rules())
+    let mut rules = crate::scan::physical_rules();
+    rules.extend(part_rules());
+    builder.with_physical_optimizer_rules(rules)
+}
+
+/// The last rules of the physical optimizer. They change nothing of what operators exchange, and connect only operators that are
+/// executed together, so a plan whose parts are executed in several places gets them for each part, where that part is executed.
+pub fn part_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
+    let mut rules = crate::scan::part_rules();
+    // Last, after those that change the arguments of aggregates.
+    rules.push(Arc::new(crate::grouping::GroupingRule));
+    rules
 }
 
 /// Sets the session options that the rules need.

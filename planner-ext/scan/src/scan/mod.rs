@@ -114,7 +114,7 @@ pub(crate) use text_codes::{MOST_TEXTS, SharedCodes};
 /// Rows of a slice: the unit of filtering and of output.
 pub const SLICE_ROWS: usize = 8192;
 
-/// DataFusion's physical optimizer rules, with the rules of this crate added.
+/// DataFusion's physical optimizer rules, with the rules of scans added that come before [`part_rules`].
 pub(crate) fn physical_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
     let mut rules = PhysicalOptimizer::new().rules;
     for phase in [FilterPushdownPhase::Pre, FilterPushdownPhase::Post] {
@@ -129,20 +129,16 @@ pub(crate) fn physical_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Syn
     // Before arithmetic on decimals becomes our own. It is no rule of parts: its operator has one partition more than the one that it
     // replaces, and is not sent, so a plan with it stays whole.
     rules.push(Arc::new(kernel::KernelRule));
-    rules.extend(part_rules());
     rules
 }
 
-/// The last rules of the physical optimizer. They change nothing of what operators exchange, and connect only operators that are executed
-/// together, so a plan whose parts are executed in several places gets them for each part, where that part is executed.
-pub fn part_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
+/// The rules of scans that a part of a plan gets where it is executed.
+pub(crate) fn part_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
     vec![
         Arc::new(keys::JoinKeysRule),
         Arc::new(crate::decimal::DecimalRule),
         // When the plan has all its operators; what replaces one of them later reads at the same level.
         Arc::new(levels::LevelRule),
-        // Last, after those that change the arguments of aggregates.
-        Arc::new(crate::grouping::GroupingRule),
     ]
 }
 
