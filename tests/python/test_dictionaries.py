@@ -25,7 +25,7 @@ def asking(uri):
 def words(cursor, table):
     """Chunks with dictionaries of their own, a column of many values, and rows that are in no chunk."""
     few = "CASE WHEN value % 7 > 0 THEN 'word ' || (value / 65536) || ' ' || (value % 5) END AS few"
-    many = "'row ' || value AS many"
+    many = "CASE WHEN value >= 0 THEN 'row ' || value END AS many"
     execute(cursor, f"CREATE TABLE {table} AS SELECT value AS id, {few}, {many} FROM range(0, 150000)")
     execute(cursor, f"INSERT INTO {table} VALUES (-1, 'in no chunk', NULL), (-2, NULL, '')")
     return table

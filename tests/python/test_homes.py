@@ -93,10 +93,12 @@ def test_a_table_lives_in_a_bucket_and_outlives_the_server(tmp_path, bucket):
         server.kill()
     with bucket.serve(tmp_path) as server:
         assert server.query(QUERY).to_pylist() == changed
-        old = set(bucket.objects())
         server.query("optimize table t")
         assert server.query(QUERY).to_pylist() == changed
-        eventually(lambda: not old & set(bucket.objects()))
+        chunks = "select file, deleted_rows from system.chunks where table_name = 't'"
+        assert not any(chunk["deleted_rows"] for chunk in server.query(chunks).to_pylist())
+        named = {chunk["file"] for chunk in server.query(chunks).to_pylist()}
+        eventually(lambda: {f"s3://{bucket.name}/{name}" for name in bucket.objects()} == named)
         server.query("drop table t")
         eventually(lambda: not bucket.objects())
         assert server.stop() == 0, server.output()

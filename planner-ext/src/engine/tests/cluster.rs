@@ -160,7 +160,7 @@ async fn prepared_queries_go_to_nodes_with_their_values() {
     let sql = "SELECT d, count(*) FROM fact WHERE k > $1 AND amount < (SELECT max(amount) FROM fact) GROUP BY d";
     let rows = async |server: &Server| {
         let prepared = server.session.prepare(sql).await.unwrap();
-        let values = batch(vec![("1", Arc::new(Int64Array::from(vec![19_000])) as ArrayRef)]);
+        let values = batch(vec![("1", Arc::new(Int64Array::from(vec![9_000])) as ArrayRef)]);
         let found = prepared.query(Some(values)).await.unwrap();
         let found: Vec<RecordBatch> = found.stream.try_collect().await.unwrap();
         let mut rows = row_texts(&found);

@@ -122,7 +122,7 @@ async fn a_proposal_that_is_rejected_does_not_come_again() {
     assert_eq!(server.rows("SELECT view_name FROM system.hot_views").await, [""; 0], "nor made");
     server.fails("REJECT HOT VIEW PROPOSAL auto_orders_1", missing, "no open proposal").await;
     // Others are, and a user can still make the view.
-    server.epochs(3, &[FEW, FEW]).await;
+    server.epochs(12, &[FEW, FEW]).await;
     let shown = server.rows(SHOWN).await;
     assert!(shown.iter().any(|row| row.starts_with("auto_orders_2|") && row.contains("customer IN (3")), "{shown:?}");
     server.run("CREATE HOT VIEW mine AS SELECT * FROM orders WHERE outcome = 'open'").await.unwrap();

@@ -9,6 +9,7 @@ use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
 use datafusion::physical_expr::expressions::{Column, Literal};
 use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
 use datafusion::physical_plan::projection::ProjectionExec;
+use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::{ExecutionPlan, InputOrderMode};
 use terrace_tier_store::tier::hbm::device::scan::{Aggregate, ColumnRef, Measure};
 
@@ -53,15 +54,19 @@ pub(super) struct KernelPlan {
     pub(super) schema: SchemaRef,
 }
 
-/// The scan below an aggregate, through projections only.
+/// The scan below an aggregate, through projections and what spreads the rows of a small table over partitions.
 pub(super) fn scan_below(aggregate: &AggregateExec) -> Option<&TierScanExec> {
     let mut input = aggregate.input();
-    loop {
-        match input.downcast_ref::<ProjectionExec>() {
-            Some(projection) => input = projection.input(),
-            None => return input.downcast_ref::<TierScanExec>(),
-        }
+    while let Some(below) = spread(input).or_else(|| input.downcast_ref::<ProjectionExec>().map(ProjectionExec::input))
+    {
+        input = below;
     }
+    input.downcast_ref::<TierScanExec>()
+}
+
+/// The input of a node that only spreads rows over partitions.
+fn spread(node: &Arc<dyn ExecutionPlan>) -> Option<&Arc<dyn ExecutionPlan>> {
+    node.downcast_ref::<RepartitionExec>().map(RepartitionExec::input)
 }
 
 impl KernelPlan {
@@ -116,7 +121,12 @@ fn over_table(
 ) -> Option<Arc<dyn PhysicalExpr>> {
     let mut input = aggregate.input();
     let mut expr = Arc::clone(expr);
-    while let Some(projection) = input.downcast_ref::<ProjectionExec>() {
+    loop {
+        if let Some(below) = spread(input) {
+            input = below;
+            continue;
+        }
+        let Some(projection) = input.downcast_ref::<ProjectionExec>() else { break };
         // From the leaves up, so that what is put in place of a column is not visited again.
         let replaced = expr.transform_up(|node| {
             let column = node.downcast_ref::<Column>().and_then(|column| projection.expr().get(column.index()));
