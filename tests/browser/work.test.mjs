@@ -268,7 +268,7 @@ test("the last hours are lines with words, and keys move through them", { timeou
   assert.ok(points.length >= 2, JSON.stringify(points));
   assert.deepEqual(await page.locator(".lines").evaluateAll((all) => all.map((figure) => figure.dataset.key)),
     ["statements", "ended", "times", "moved", "disk", "memory", "tier-dram", "tier-nvm", "tier-ssd"]);
-  assert.match(await chart.getAttribute("aria-label"), /dram: used [\d.]+ .*; budget [\d.]+ MiB/);
+  assert.match(await chart.getAttribute("aria-label"), /dram: used [\d.]+ .*; budget [\d.]+ [KM]iB/);
   await chart.focus();
   await page.keyboard.press("ArrowLeft");
   assert.match(await page.locator("#tip").textContent(), /used .*, budget /);
