@@ -1,4 +1,4 @@
-"""The documents: links lead somewhere, reference pages are as the binary has them, and snippets run.
+"""The documents: links lead somewhere, reference pages are as the binary has them, and snippets run and print what the page shows.
 
 A fence with the word `run` behind its language (```sql run, ```sh run, ```python run) is a snippet that runs. The snippets of a page
 run in their order, on a server of their own with a new data directory. A line `<!-- before the snippets: COMMAND -->` names a command
@@ -103,6 +103,23 @@ def test_the_guide_of_operations_names_each_metric():
     assert len(names) > 150 and names == set(re.findall(r'"(terrace_[a-z_]+)"', "".join(code)))
     rows = re.findall(r"^\| (`terrace_[^|]*) \|", (DOCS / "operations.md").read_text(), re.MULTILINE)
     assert names - {name for row in rows for name in names if is_named(name, re.findall(r"`(\w+)`", row))} == set()
+
+
+def test_the_guide_of_sql_explains_each_column_of_each_system_table():
+    page = (DOCS / "system-tables.md").read_text()
+    tables = dict(re.findall(r"^## (system\.\w+)\n(.*?)(?=^## |\Z)", page, re.MULTILINE | re.DOTALL))
+    rows = dict(re.findall(r"^\| `(system\.\w+)` \| .*? \| (.*) \|$", (DOCS / "sql.md").read_text(), re.MULTILINE))
+    assert len(tables) > 20 and tables.keys() == rows.keys()
+    for name, columns in tables.items():
+        assert named_columns(rows[name]) == re.findall(r"^\| `(\w+)` \|", columns, re.MULTILINE), name
+
+
+def named_columns(cell):
+    """The names in a list of columns, without what stands in brackets behind them."""
+    inner = re.compile(r"\[([^\]]*)\]\([^()]*\)| ?\([^()]*\)")
+    while (without := inner.sub(r"\1", cell)) != cell:
+        cell = without
+    return [name.strip() for name in cell.split(",")]
 
 
 def is_named(name, cell):
