@@ -2,7 +2,7 @@
 
 A fence with the word `run` behind its language (```sql run, ```sh run, ```python run) is a snippet that runs. The snippets of a page
 run in their order, on a server of their own with a new data directory. A line `<!-- before the snippets: COMMAND -->` names a command
-of the shell that runs first.
+of the shell that runs first. A fence ```text output behind a snippet shows lines that it prints, in their order; `..` stands for a word.
 """
 
 import http
@@ -24,7 +24,7 @@ from references import AGAIN, generated, pages  # noqa: E402
 
 OUTSIDE = [TOP / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")]
 PAGES = sorted(page for page in DOCS.rglob("*.md") if page.name != "SUMMARY.md")
-SNIPPET = re.compile(r"^```(\w+) run\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+SNIPPET = re.compile(r"^```(\w+) run\n(.*?)^```$(?:\n+^```text output\n(.*?)^```$)?", re.MULTILINE | re.DOTALL)
 BEFORE = re.compile(r"^<!-- before the snippets: (.+) -->$", re.MULTILINE)
 #: Pages whose snippets run each time; those of the others run in deep runs.
 FIRST_PAGES = ("quick-start.md", "concepts.md")
@@ -67,8 +67,36 @@ def broken(page):
 
 
 def snippets(page):
-    """Language and text of the snippets of a page that run."""
+    """Language, text and shown output of the snippets of a page that run."""
     return SNIPPET.findall(page.read_text())
+
+
+def words(text):
+    """The words of each line; lines that frame a table have none."""
+    lines = [re.findall(r"[^\s|]+", line) for line in text.splitlines()]
+    return [line for line in lines if line and not all(set(word) <= set("+-") for word in line)]
+
+
+def first_missing(shown, printed):
+    """The first line of an output on a page that the snippet did not print, behind those before it; None: it printed them all."""
+    left = iter(words(printed))
+    same = lambda line, other: len(line) == len(other) and all(word in ("..", found) for word, found in zip(line, other))
+    return next((line for line in words(shown) if not any(same(line, other) for other in left)), None)
+
+
+def test_outputs_are_compared_word_by_word_and_in_order():
+    printed = "+---+------+\n| k |    v |\n+---+------+\n| 1 | 2.50 |\n| 2 | 7.00 |\n+---+------+\n"
+    assert first_missing("| k | v |\n| 2 | 7.00 |\n", printed) is None
+    assert first_missing("+-----+\n| 1 | .. |\n", printed) is None
+    assert first_missing("2 7.00\n1 2.50\n", printed) == ["1", "2.50"]
+    assert first_missing("1 2.51\n", printed) == ["1", "2.51"]
+    assert first_missing("1\n", printed) == ["1"]
+
+
+def test_each_shown_output_follows_a_snippet():
+    for page in [*OUTSIDE, *PAGES]:
+        text = page.read_text()
+        assert text.count("```text output\n") == sum(bool(shown) for _, _, shown in snippets(page)), page.name
 
 
 def test_links_lead_to_pages_and_headings():
@@ -148,7 +176,7 @@ def test_the_page_of_errors_has_each_kind_with_its_codes():
 
 def test_snippets_have_a_language_that_can_run():
     marked = [fence for page in [*OUTSIDE, *PAGES] for fence in re.findall(r"^```(\w+ .+)$", page.read_text(), re.MULTILINE)]
-    assert set(marked) == {"sql run", "sh run", "python run"} and len(marked) > 15
+    assert set(marked) == {"sql run", "sh run", "python run", "text output"} and len(marked) > 15
 
 
 def parameters():
@@ -166,8 +194,8 @@ def test_snippets_run(page, tmp_path, start_server):
     environment = {**os.environ, "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}", "HOME": str(tmp_path),
                    "TERRACE_URL": f"grpc://{server.flight}", "TERRACE_HTTP_ADDR": server.http}
     commands = {"sh": ["bash", "-euo", "pipefail", "-c"], "python": [sys.executable, "-c"]}
-    before = [("sh", command) for command in BEFORE.findall(page.read_text())]
-    for language, text in [*before, *snippets(page)]:
+    before = [("sh", command, "") for command in BEFORE.findall(page.read_text())]
+    for language, text, shown in [*before, *snippets(page)]:
         for written, actual in places.items():
             text = text.replace(written, actual)
         if language == "sql":
@@ -177,3 +205,4 @@ def test_snippets_run(page, tmp_path, start_server):
             command = [*commands[language], text]
         ended = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
         assert ended.returncode == 0, f"{text}\n{ended.stdout}{ended.stderr}"
+        assert first_missing(shown, ended.stdout) is None, f"{first_missing(shown, ended.stdout)} is not in\n{ended.stdout}"
