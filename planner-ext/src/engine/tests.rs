@@ -19,6 +19,7 @@
 //! - [`uploads`]: bulk ingests of large messages
 //! - [`files`]: files as tables and loaded into tables
 //! - [`arrow_files`]: foreign Arrow files
+//! - [`objects`]: objects of object stores as tables and loaded into tables
 //! - [`fuzz`]: any bytes as statements and as files
 //! - [`placement`]: placement rules
 //! - [`plan_cache`]: plans of earlier queries
@@ -90,6 +91,7 @@ mod look_ups;
 mod mining;
 #[cfg(not(feature = "hot-views"))]
 mod no_hot_views;
+mod objects;
 mod parameters;
 mod placement;
 mod plan_cache;
