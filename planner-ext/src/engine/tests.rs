@@ -592,7 +592,7 @@ async fn errors_have_kinds_and_readable_words() {
         ("CREATE TABLE u (a INT) WITH (cluster_by = 'z')", ErrorKind::NotFound, "z"),
         ("CREATE TABLE nope.u (a INT)", ErrorKind::NotFound, "CREATE SCHEMA nope"),
         ("CREATE EXTERNAL TABLE u STORED AS PARQUET LOCATION '/nowhere/'", ErrorKind::NotFound, "/nowhere/"),
-        ("CREATE EXTERNAL TABLE u STORED AS PARQUET LOCATION 's3://b/'", ErrorKind::Unimplemented, "s3"),
+        ("CREATE EXTERNAL TABLE u STORED AS PARQUET LOCATION 's3://b/'", ErrorKind::PermissionDenied, "object_roots"),
         ("EXPLAIN ANALYZE INSERT INTO t VALUES (1, 'x')", ErrorKind::Unimplemented, "queries only"),
         ("SET datafusion.runtime.memory_limit = '1G'", ErrorKind::PermissionDenied, "datafusion.optimizer."),
         ("SET datafusion.execution.batch_size = 0", ErrorKind::InvalidArgument, "1 to 65536"),
