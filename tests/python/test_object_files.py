@@ -18,7 +18,8 @@ ROOTS = "s3://lake/sales s3://lake/days"
 def server(tmp_path, moto):  # noqa: F811
     endpoint = f"http://127.0.0.1:{moto}"
     client = boto3.client("s3", endpoint_url=endpoint, region_name="us-east-1", aws_access_key_id="test", aws_secret_access_key="test")
-    client.create_bucket(Bucket="lake")
+    if "lake" not in {bucket["Name"] for bucket in client.list_buckets()["Buckets"]}:
+        client.create_bucket(Bucket="lake")
     rows = io.BytesIO()
     pyarrow.parquet.write_table(pyarrow.table({"k": list(range(100_000))}), rows, row_group_size=10_000)
     for name, body in {"sales/a.csv": b"k,v\n1,a\n2,b\n", "sales/a.parquet": rows.getvalue(), "secret/keys.csv": b"k,v\n9,z\n",
