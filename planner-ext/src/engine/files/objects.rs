@@ -145,7 +145,9 @@ impl ObjectAccess {
             }
         }
         let named = |store: PrefixedObjects| -> Result<(ObjectStoreUrl, Arc<dyn ObjectStore>)> {
-            Ok((ObjectStoreUrl::parse(format!("{SCHEME}{}", store.bucket))?, Arc::new(store)))
+            let url = ObjectStoreUrl::parse(format!("{SCHEME}{}", store.bucket))?;
+            let objects: Arc<dyn ObjectStore> = Arc::new(store);
+            Ok((url, objects))
         };
         stores.into_iter().map(named).collect()
     }
