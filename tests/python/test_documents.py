@@ -174,6 +174,22 @@ def test_the_page_of_errors_has_each_kind_with_its_codes():
     assert {name: set(numbers.split(", ")) for name, numbers in rows} == {code(kind): statuses[kind] for kind in kinds}
 
 
+def test_each_figure_of_the_papers_has_a_command_that_there_is():
+    page = (DOCS / "benchmarks.md").read_text()
+    table = page.partition("## The papers' figures, one by one")[2].partition("Not repeated, and why:")[0]
+    rows = re.findall(r"^\|[^|]*\| ([^|]+) \| ([^|]+) \| ([^|]+) \| ([^|]+) \|$", table, re.MULTILINE)[1:]
+    rows = [row for row in rows if not set(row[0]) <= set("-")]
+    runner = (TOP / "bench/src/experiments/mod.rs").read_text()
+    known = set(re.findall(r'experiment\("([\w-]+)"', runner))
+    assert len(rows) > 20 and len(known) > 40
+    for figure, command, paper, ours in rows:
+        names = re.findall(r"`([\w-]+)[^`]*`", command)
+        assert names and set(names) <= known, f"{figure}: {command}"
+        assert paper.strip() and ours.strip(), figure
+    reasons = page.partition("Not repeated, and why:")[2].partition("\n## ")[0].strip().splitlines()
+    assert reasons and all(reason.startswith("- ") for reason in reasons)
+
+
 def test_snippets_have_a_language_that_can_run():
     marked = [fence for page in [*OUTSIDE, *PAGES] for fence in re.findall(r"^```(\w+ .+)$", page.read_text(), re.MULTILINE)]
     assert set(marked) == {"sql run", "sh run", "python run", "text output"} and len(marked) > 15
