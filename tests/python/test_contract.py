@@ -9,6 +9,8 @@ import os
 import pathlib
 import subprocess
 import sys
+import urllib.error
+import urllib.request
 
 import pytest
 
@@ -50,6 +52,13 @@ def test_answers_to_invented_requests_are_as_the_document_says(tmp_path, server)
     ended = schemathesis(tmp_path, written, server)
     assert ended.returncode == 0, ended.stdout[-8000:] + ended.stderr
     assert server.process.poll() is None and server.query("select count(*) n from numbers").num_rows == 1
+
+
+def test_a_name_that_is_no_text_is_a_problem(server):
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(f"http://{server.http}/api/v1/tables/%FF/heatmap", timeout=30)
+    assert refused.value.code == 400 and refused.value.headers.get_content_type() == "application/problem+json"
+    assert "UTF-8" in json.load(refused.value)["detail"]
 
 
 def test_an_answer_that_the_document_does_not_have_is_noticed(tmp_path, server):
