@@ -3,6 +3,7 @@
 //! - `/healthz` and `/readyz` are open: supervisors have no password. All other paths need credentials once the server has
 //!   users, and most of them a right: see [`super::rights`].
 //! - A server on loopback answers only to loopback names in `Host`, so a page that rebinds its DNS name reads nothing.
+//! - A path in which a name is no text (escapes that are not UTF-8) is refused.
 //! - Wrong passwords are answered ever later: see [`terrace_flight::Logins`].
 //! - A state change needs an `Origin` equal to `Host` when a browser sends one, and `POST` and `PUT` need
 //!   `Content-Type: application/json`, which no HTML form can send. A token that is READ ONLY changes nothing; the engine asks
