@@ -214,14 +214,15 @@ fn file_access(config: &Config) -> FileAccess {
         )
 }
 
-/// Prefixes of object stores that statements may read.
+/// Prefixes of object stores that statements may read and write.
 fn object_access(config: &Config) -> Result<ObjectAccess> {
     let options = config.home.s3_options();
     let root = |address: ObjectAddress| -> Result<ObjectRoot> {
         let store = terrace_objects::connect(&address, &options)?;
         Ok(ObjectRoot::new(address.bucket(), address.prefix().clone(), store))
     };
-    Ok(ObjectAccess::new(config.files.object_addresses()?.into_iter().map(root).collect::<Result<_>>()?))
+    let roots = |addresses: Vec<ObjectAddress>| addresses.into_iter().map(root).collect::<Result<Vec<_>>>();
+    Ok(ObjectAccess::new(roots(config.files.read_addresses()?)?, roots(config.files.write_addresses()?)?))
 }
 
 fn store_options(config: &Config, plan: &MemoryPlan) -> Result<StoreOptions> {

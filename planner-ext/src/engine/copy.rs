@@ -27,7 +27,7 @@ use terrace_tier_store::table::Table;
 
 use super::catalog::Snapshot;
 use super::execute::{Execute, Execution};
-use super::files::{PATTERN, REPLACING, arrow_object_error, check_pattern, is_object, objects_at, refuse_object_write};
+use super::files::{PATTERN, REPLACING, check_pattern, is_object, objects_at, replacing_object};
 use super::ingest::{LoadTarget, load};
 use super::parquet_files::ValidatedFiles;
 use super::partitions::{self, FileLayout};
@@ -133,18 +133,20 @@ pub(super) fn checked_copy_to(engine: &Engine, plan: LogicalPlan) -> Result<Logi
         Some(other) => return Err(Error::invalid(format!("COPY option overwrite takes true or false, not '{other}'"))),
     };
     let location = ddl::absolute_location(&copy.output_url)?;
-    refuse_object_write(&location)?;
     if location.contains(PATTERN) {
         return Err(Error::invalid(format!("COPY TO '{location}': the path of a new file must not have *, ? or [")));
     }
-    engine.files().check_write(Path::new(&location), overwrite)?;
+    engine.files().check_target(&location, overwrite)?;
     // The checked path is the one that is written, however the statement spelled it.
     copy.output_url = if overwrite { replacing_url(&location)? } else { location };
     Ok(LogicalPlan::Copy(copy))
 }
 
-/// The URL of a location in the object store that replaces files.
+/// The URL of a location in the object store that replaces files, or objects.
 fn replacing_url(location: &str) -> Result<String> {
+    if is_object(location) {
+        return Ok(replacing_object(location));
+    }
     let url = ListingTableUrl::parse(location)?;
     Ok(url.as_str().replacen("file://", REPLACING, 1))
 }
@@ -159,9 +161,7 @@ pub(super) fn check_external_insert(engine: &Engine, snapshot: &Snapshot, plan: 
         parse(&external.sql)?.action
     {
         for location in &create.locations {
-            let location = ddl::absolute_location(location)?;
-            refuse_object_write(&location)?;
-            engine.files().check_write(Path::new(&location), true)?;
+            engine.files().check_target(&ddl::absolute_location(location)?, true)?;
         }
     }
     Ok(())
@@ -198,7 +198,7 @@ async fn copy_from(execution: &Execution<'_>, copy: &CopyFrom) -> Result<u64> {
     let location = ddl::absolute_location(&copy.location)?;
     engine.files().check_location(&location)?;
     let context = SessionContext::new_with_state(snapshot.state());
-    let mut layout = find_files(&context, &location, options.format).await?;
+    let mut layout = find_files(&context, &location).await?;
     // Listed columns name those of the files by position.
     if !copy.columns.is_empty() {
         layout.names.clear();
@@ -210,11 +210,8 @@ async fn copy_from(execution: &Execution<'_>, copy: &CopyFrom) -> Result<u64> {
 }
 
 /// Finds the files at a location that may be read, of which there is one at least.
-async fn find_files(context: &SessionContext, location: &str, format: Format) -> Result<FileLayout> {
+async fn find_files(context: &SessionContext, location: &str) -> Result<FileLayout> {
     if is_object(location) {
-        if format == Format::Arrow {
-            return Err(arrow_object_error(location));
-        }
         let found = objects_at(&context.state(), location).await?;
         return FileLayout::from_objects(ListingTableUrl::parse(location)?.prefix(), &found);
     }

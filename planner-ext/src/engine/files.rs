@@ -12,12 +12,14 @@
 //! - [`opened`]: opens folders and files without following links
 //! - [`store`]: the object store that DataFusion uses, which checks every file when it is opened
 //! - [`draft`]: files that are being written
-//! - [`objects`]: the prefixes of object stores that may be read, and the store that checks every object
+//! - [`objects`]: the prefixes of object stores that statements may read and write
+//! - [`bucket`]: the object store that DataFusion uses for a bucket, which checks every request
 //!
 //! [`FileAccess`] refuses early, with the path as the statement wrote it. All reads and writes of DataFusion are checked
 //! again by [`CheckedFiles`], so that neither another spelling of a path nor a link that is swapped in after the first
 //! check leads elsewhere.
 
+mod bucket;
 mod draft;
 mod objects;
 mod opened;
@@ -37,7 +39,7 @@ use terrace_tier_store::store::CATALOG_FILE;
 use crate::error::{Error, ErrorKind, Result};
 pub use draft::OutputPath;
 pub use objects::{ObjectAccess, ObjectRoot};
-pub(super) use objects::{arrow_object_error, is_object, objects_at, refuse_object_write};
+pub(super) use objects::{is_object, objects_at, replacing_object};
 use opened::{Folder, Identity};
 pub(super) use store::{CheckedFiles, REPLACING};
 
@@ -114,14 +116,14 @@ impl FileAccess {
         self
     }
 
-    /// Lets statements read objects below these prefixes.
+    /// Lets statements name objects below these prefixes.
     #[must_use]
     pub fn with_objects(mut self, objects: ObjectAccess) -> Self {
         self.objects = objects;
         self
     }
 
-    /// The prefixes of object stores that may be read.
+    /// The prefixes of object stores that may be named.
     pub(super) fn objects(&self) -> &ObjectAccess {
         &self.objects
     }
@@ -132,6 +134,18 @@ impl FileAccess {
     /// Those of [`FileAccess::check_read`]; [`ErrorKind::InvalidArgument`] for a pattern in an object store.
     pub(super) fn check_location(&self, location: &str) -> Result<()> {
         if is_object(location) { self.objects.check_read(location) } else { self.check_read(Path::new(location)) }
+    }
+
+    /// Checks a location to be written: an object, or a file or folder of the server.
+    ///
+    /// # Errors
+    /// Those of [`FileAccess::check_write`]; [`ErrorKind::InvalidArgument`] for a pattern in an object store. Whether an object is
+    /// there is found out when it is written.
+    pub(super) fn check_target(&self, location: &str, overwrite: bool) -> Result<()> {
+        match is_object(location) {
+            true => self.objects.check_write(location),
+            false => self.check_write(Path::new(location), overwrite),
+        }
     }
 
     /// Lets roots that are not set be roots no more.

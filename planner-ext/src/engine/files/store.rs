@@ -198,7 +198,7 @@ pub(super) fn to_store_error(path: &Path, error: Error) -> StoreError {
     }
 }
 
-fn generic(source: Box<dyn std::error::Error + Send + Sync>) -> StoreError {
+pub(super) fn generic(source: Box<dyn std::error::Error + Send + Sync>) -> StoreError {
     StoreError::Generic { store: "files", source }
 }
 

@@ -24,6 +24,8 @@ section! {
         /// Prefixes of object stores below which statements may read files, with spaces between them, such as
         /// `s3://bucket/sales`; none may overlap the home. Address, region, credentials and time limits are those of `home`.
         pub object_roots: Option<String> = None,
+        /// The same for files to be written.
+        pub object_write_roots: Option<String> = None,
         /// Further files and folders of the server's own (keys, passwords), with `:` between them. The file of the
         /// configuration is among them.
         pub protected: Option<String> = None,
@@ -35,19 +37,34 @@ impl FilesConfig {
     ///
     /// # Errors
     /// When one is none.
-    pub fn object_addresses(&self) -> Result<Vec<ObjectAddress>> {
-        let wrong = |error: terrace_tier_store::Error| Error::Config(format!("files.object_roots: {error}"));
-        let roots = self.object_roots.as_deref().unwrap_or_default().split_whitespace();
-        roots.map(|root| ObjectAddress::parse(root).map_err(wrong)).collect()
+    pub fn read_addresses(&self) -> Result<Vec<ObjectAddress>> {
+        addresses("files.object_roots", self.object_roots.as_deref())
+    }
+
+    /// The prefixes of object stores that statements may write.
+    ///
+    /// # Errors
+    /// When one is none.
+    pub fn write_addresses(&self) -> Result<Vec<ObjectAddress>> {
+        addresses("files.object_write_roots", self.object_write_roots.as_deref())
+    }
+
+    /// Whether statements may name objects.
+    pub(crate) fn has_objects(&self) -> bool {
+        self.object_roots.is_some() || self.object_write_roots.is_some()
     }
 
     /// Fails when a prefix is none, or has objects of the home.
     pub(crate) fn check(&self, home: &HomeConfig) -> Result<()> {
         let home = home.url.as_deref().and_then(|url| ObjectAddress::parse(url).ok());
-        for root in self.object_addresses()? {
-            if home.as_ref().is_some_and(|home| root.overlaps(home)) {
-                let message = "has objects of home.url, which belong to the server: name another prefix";
-                return Err(Error::Config(format!("files.object_roots: {} {message}", root.url())));
+        let roots =
+            [("files.object_roots", self.read_addresses()?), ("files.object_write_roots", self.write_addresses()?)];
+        for (setting, addresses) in roots {
+            for root in addresses {
+                if home.as_ref().is_some_and(|home| root.overlaps(home)) {
+                    let message = "has objects of home.url, which belong to the server: name another prefix";
+                    return Err(Error::Config(format!("{setting}: {} {message}", root.url())));
+                }
             }
         }
         Ok(())
@@ -60,6 +77,13 @@ impl FilesConfig {
     }
 }
 
+/// The addresses in the text of a setting.
+fn addresses(setting: &str, text: Option<&str>) -> Result<Vec<ObjectAddress>> {
+    let wrong = |error: terrace_tier_store::Error| Error::Config(format!("{setting}: {error}"));
+    let roots = text.unwrap_or_default().split_whitespace();
+    roots.map(|root| ObjectAddress::parse(root).map_err(wrong)).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -67,9 +91,13 @@ mod tests {
     #[test]
     fn prefixes_of_object_stores_are_addresses_apart_from_the_home() {
         let check = |roots: &str, home: Option<&str>| {
-            let files = FilesConfig { object_roots: Some(roots.to_owned()), ..FilesConfig::default() };
+            let roots = Some(roots.to_owned());
             let home = HomeConfig { url: home.map(str::to_owned), ..HomeConfig::default() };
-            files.check(&home).map_err(|error| error.to_string())
+            let read = FilesConfig { object_roots: roots.clone(), ..FilesConfig::default() };
+            let written = FilesConfig { object_write_roots: roots, ..FilesConfig::default() };
+            let [read, written] = [read, written].map(|files| files.check(&home).map_err(|error| error.to_string()));
+            assert_eq!(read.is_ok(), written.is_ok());
+            read
         };
         assert_eq!(check("s3://b/sales  s3://c", Some("s3://b/home")), Ok(()));
         assert_eq!(check("", Some("/srv/home")), Ok(()));

@@ -36,7 +36,7 @@ section! {
 }
 
 impl HomeConfig {
-    /// Fails when the settings are none or do not fit together. `serves_files`: whether statements read files by them.
+    /// Fails when the settings are none or do not fit together. `serves_files`: whether statements reach objects by them.
     pub(crate) fn check(&self, serves_files: bool) -> Result<()> {
         let wrong = |what: String| Err(Error::Config(what));
         match self.url.as_deref() {
@@ -47,7 +47,7 @@ impl HomeConfig {
             _ if !serves_files && (self.endpoint.is_some() || self.region.is_some()) => {
                 return wrong(
                     "home.endpoint and home.region are of no use unless home.url is s3://bucket/prefix, or \
-                     files.object_roots is set"
+                     files.object_roots or files.object_write_roots is set"
                         .to_owned(),
                 );
             }
