@@ -8,7 +8,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use terrace_access::{LogFile, Owner, Trail};
-use terrace_planner_ext::engine::{Engine, EngineOptions, FileAccess, MiningMode, MiningOptions, pool_file};
+use terrace_objects::ObjectAddress;
+use terrace_planner_ext::engine::{
+    Engine, EngineOptions, FileAccess, MiningMode, MiningOptions, ObjectAccess, ObjectRoot, pool_file,
+};
 use terrace_tier_store::io::Depth;
 use terrace_tier_store::placement::{HysteresisOptions, MergeKind, TieringMode};
 use terrace_tier_store::store::{CompressionChoice, HbmOptions, NvmOptions, ReadGapChoice};
@@ -96,7 +99,8 @@ impl Instance {
             let path = config.audit.file.clone().unwrap_or_default();
             Error::file(path, format!("cannot open the file of the audit trail: {error}"))
         })?;
-        let engine = Engine::new(store, EngineOptions { audit, ..options })?;
+        let files = options.files.clone().with_objects(object_access(config)?);
+        let engine = Engine::new(store, EngineOptions { audit, files, ..options })?;
         let watch = MemoryWatch::start(&engine, plan.limit.bytes, plan.limit.group.clone())?;
         Ok(Self { engine, plan, watch, runtimes: Some(runtimes) })
     }
@@ -208,6 +212,17 @@ fn file_access(config: &Config) -> FileAccess {
             config.files.backup_roots.as_deref().map(listed),
             config.files.pool_roots.as_deref().map(listed),
         )
+}
+
+/// Prefixes of object stores that statements may read and write.
+fn object_access(config: &Config) -> Result<ObjectAccess> {
+    let options = config.home.s3_options();
+    let root = |address: ObjectAddress| -> Result<ObjectRoot> {
+        let store = terrace_objects::connect(&address, &options)?;
+        Ok(ObjectRoot::new(address.bucket(), address.prefix().clone(), store))
+    };
+    let roots = |addresses: Vec<ObjectAddress>| addresses.into_iter().map(root).collect::<Result<Vec<_>>>();
+    Ok(ObjectAccess::new(roots(config.files.read_addresses()?)?, roots(config.files.write_addresses()?)?))
 }
 
 fn store_options(config: &Config, plan: &MemoryPlan) -> Result<StoreOptions> {

@@ -3,7 +3,8 @@
 //! Nothing is counted here: each component keeps its own atomics, and a scrape reads them. The number of series is
 //! bounded by closed sets (tiers, patterns, commands, kinds), and by [`TOP_COLUMNS`] where names of users' tables
 //! appear; the other columns are summed up under `_other`. Names are `terrace_<component>_<what>_<unit>[_total]` in
-//! base units.
+//! base units. The crate `prometheus` encodes them; `prometheus-client` writes OpenMetrics, whose families of counters lack
+//! `_total`, so that names of the reference would change.
 //!
 //! - `audit`: the audit trail
 //! - `disk`: the disk of the data directory

@@ -257,6 +257,12 @@ def test_configuration_and_rules_pass_promtool():
         assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_each_alert_has_a_test_of_its_rule():
+    named = lambda key, file: set(re.findall(rf"\b{key}: (\w+)", (PROMETHEUS / file).read_text()))
+    alerts = named("alert", "alerts.yml")
+    assert len(alerts) > 20 and alerts == named("alertname", "alerts_test.yml")
+
+
 def test_grafana_reads_the_dashboard():
     from grafana_foundation_sdk.models.dashboard import Dashboard
 

@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import re
 import subprocess
 import sys
 import tarfile
@@ -29,8 +30,14 @@ def fixture(request, tmp_path):
     return tmp_path, json.loads((tmp_path / "answers.json").read_text())
 
 
-def test_there_are_fixtures():
-    assert {"format-3", CURRENT} <= set(FORMATS)
+def test_each_format_and_each_release_has_a_fixture():
+    top = FIXTURES.parents[1]
+    source = (top / "tier-store/storage/src/catalog/redb_store/format.rs").read_text()
+    version, = re.findall(r"^pub const FORMAT_VERSION: u32 = (\d+);$", source, re.MULTILINE)
+    assert CURRENT == f"format-{version}" and {"format-3", CURRENT} <= set(FORMATS)
+    released = re.findall(r"^## (\d+\.\d+\.\d+)", (top / "CHANGELOG.md").read_text(), re.MULTILINE)
+    lacking = [release for release in released if not any(name.endswith(f"-release-{release}") for name in FORMATS)]
+    assert lacking == [], "tests/fixtures/make.py makes format-N-release-VERSION.tar.gz with the released program"
 
 
 def test_a_directory_of_each_format_gives_the_same_answers(fixture, request):

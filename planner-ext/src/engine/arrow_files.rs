@@ -2,15 +2,20 @@
 //!
 //! DataFusion's own reader trusts the sizes in a file and allocates them. This one reads with [`terrace_ipc`] and is
 //! otherwise the same: files and streams, projections pushed down, large files read by several partitions. DataFusion
-//! writes the files.
+//! writes the files. An object of an object store is read as a whole, by one partition, into query memory; its schema
+//! is read by requests of its own.
+//!
+//! - [`windows`]: an object as a file, of which some windows were fetched
 //!
 //! Upstream: <https://github.com/apache/arrow-rs/issues/10921> (`arrow-ipc`: a footer block's declared body length is
 //! zero-filled before it is read), open, and <https://github.com/apache/arrow-rs/pull/10959> (Expose IPC decompressed
 //! size and bound LZ4 output), open; can go when the test `lengths_that_a_file_announces_are_not_believed` passes
 //! without it.
 
+mod windows;
+
 use std::collections::HashMap;
-use std::io::{Cursor, Read, Seek};
+use std::io::{Cursor, Read, Seek, SeekFrom};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -40,6 +45,7 @@ use terrace_ipc::{FileReader, Limits};
 
 use super::memory::MessageMemory;
 use crate::error::{Error, ErrorKind};
+use windows::Windows;
 
 /// The file format `arrow`, in place of DataFusion's.
 #[derive(Debug, Clone)]
@@ -98,11 +104,13 @@ impl FileFormat for ArrowFiles {
         let mut schemas = Vec::new();
         for object in objects {
             let place = object.location.to_string();
-            let schema = match file_content(store.get(&object.location).await?).await? {
-                Content::File(file) => terrace_ipc::read_schema(file),
-                Content::Bytes(bytes) => terrace_ipc::read_schema(bytes),
+            let schema = match store.get(&object.location).await?.payload {
+                GetResultPayload::File(file, _) => {
+                    terrace_ipc::read_schema(file).map_err(|error| read_error(&place, error))?
+                }
+                GetResultPayload::Stream(_) => object_schema(store, object).await?,
             };
-            schemas.push(schema.map_err(|error| read_error(&place, error))?.as_ref().clone());
+            schemas.push(schema.as_ref().clone());
         }
         Ok(Arc::new(Schema::try_merge(schemas)?))
     }
@@ -212,9 +220,16 @@ impl FileOpener for ArrowFileOpener {
             let place = file.object_meta.location.to_string();
             let begin = |at: i64| u64::try_from(at).unwrap_or(0);
             let range = file.range.as_ref().map(|range| begin(range.start)..begin(range.end));
-            match file_content(store.get(&file.object_meta.location).await?).await? {
-                Content::File(file) => read_rows(file, columns, range, limits, place),
-                Content::Bytes(bytes) => read_rows(bytes, columns, range, limits, place),
+            let found = store.get(&file.object_meta.location).await?;
+            match found.payload {
+                GetResultPayload::File(file, _) => read_rows(file, columns, range, limits, place),
+                // All of its rows belong to the partition that has its first byte.
+                GetResultPayload::Stream(_) if range.as_ref().is_some_and(|range| range.start > 0) => {
+                    Ok(futures::stream::empty().boxed())
+                }
+                GetResultPayload::Stream(_) => {
+                    read_rows(ObjectContent::fetch(found, &limits, &place).await?, columns, None, limits, place)
+                }
             }
         }))
     }
@@ -231,16 +246,52 @@ fn read_rows(
     Ok(futures::stream::iter(reader).map(move |rows| rows.map_err(|error| read_error(&place, error))).boxed())
 }
 
-/// Content of a file: an open file, or bytes in memory.
-enum Content {
-    File(std::fs::File),
-    Bytes(Cursor<bytes::Bytes>),
+/// The bytes of an object, which count as query memory.
+struct ObjectContent {
+    bytes: Cursor<bytes::Bytes>,
+    _charge: Option<terrace_ipc::Charge>,
 }
 
-async fn file_content(found: GetResult) -> Result<Content> {
-    match found.payload {
-        GetResultPayload::File(file, _) => Ok(Content::File(file)),
-        GetResultPayload::Stream(_) => Ok(Content::Bytes(Cursor::new(found.bytes().await?))),
+impl ObjectContent {
+    /// Fetches an object as a whole.
+    async fn fetch(found: GetResult, limits: &Limits, place: &str) -> Result<Self> {
+        let bytes = found.range.end.saturating_sub(found.range.start);
+        let charge = limits.account.as_ref().map(|account| account.charge(bytes)).transpose();
+        let charge = charge.map_err(|why| {
+            let message =
+                format!("the Arrow object /{place} is read as a whole; there is no memory for {bytes} bytes: {why}");
+            DataFusionError::from(Error::new(ErrorKind::ResourceExhausted, message))
+        })?;
+        Ok(Self { bytes: Cursor::new(found.bytes().await?), _charge: charge })
+    }
+}
+
+impl Read for ObjectContent {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        self.bytes.read(buffer)
+    }
+}
+
+impl Seek for ObjectContent {
+    fn seek(&mut self, to: SeekFrom) -> std::io::Result<u64> {
+        self.bytes.seek(to)
+    }
+}
+
+/// The schema of an object, for which only the windows that the reader asks for are fetched.
+async fn object_schema(store: &Arc<dyn ObjectStore>, object: &ObjectMeta) -> Result<SchemaRef> {
+    let place = object.location.as_ref();
+    let mut content = Windows::new(object.size);
+    loop {
+        let schema = terrace_ipc::read_schema(&mut content);
+        let Some(missing) = content.take_missing() else { return schema.map_err(|error| read_error(place, error)) };
+        if !content.has_room(&missing) {
+            let most = Windows::MOST_BYTES;
+            let message = format!("cannot read the Arrow object /{place}: its schema takes more than {most} bytes");
+            return Err(Error::invalid(message).into());
+        }
+        let bytes = store.get_range(&object.location, missing.clone()).await?;
+        content.add(missing.start, bytes);
     }
 }
 

@@ -27,7 +27,7 @@ use terrace_tier_store::table::Table;
 
 use super::catalog::Snapshot;
 use super::execute::{Execute, Execution};
-use super::files::{PATTERN, REPLACING, check_pattern};
+use super::files::{PATTERN, REPLACING, check_pattern, is_object, objects_at, replacing_object};
 use super::ingest::{LoadTarget, load};
 use super::parquet_files::ValidatedFiles;
 use super::partitions::{self, FileLayout};
@@ -136,14 +136,17 @@ pub(super) fn checked_copy_to(engine: &Engine, plan: LogicalPlan) -> Result<Logi
     if location.contains(PATTERN) {
         return Err(Error::invalid(format!("COPY TO '{location}': the path of a new file must not have *, ? or [")));
     }
-    engine.files().check_write(Path::new(&location), overwrite)?;
+    engine.files().check_target(&location, overwrite)?;
     // The checked path is the one that is written, however the statement spelled it.
     copy.output_url = if overwrite { replacing_url(&location)? } else { location };
     Ok(LogicalPlan::Copy(copy))
 }
 
-/// The URL of a location in the object store that replaces files.
+/// The URL of a location in the object store that replaces files, or objects.
 fn replacing_url(location: &str) -> Result<String> {
+    if is_object(location) {
+        return Ok(replacing_object(location));
+    }
     let url = ListingTableUrl::parse(location)?;
     Ok(url.as_str().replacen("file://", REPLACING, 1))
 }
@@ -158,7 +161,7 @@ pub(super) fn check_external_insert(engine: &Engine, snapshot: &Snapshot, plan: 
         parse(&external.sql)?.action
     {
         for location in &create.locations {
-            engine.files().check_write(Path::new(&ddl::absolute_location(location)?), true)?;
+            engine.files().check_target(&ddl::absolute_location(location)?, true)?;
         }
     }
     Ok(())
@@ -193,20 +196,10 @@ async fn copy_from(execution: &Execution<'_>, copy: &CopyFrom) -> Result<u64> {
     let condition = snapshot.added_row_condition(&table)?;
     let options = CopyFromOptions::new(copy)?;
     let location = ddl::absolute_location(&copy.location)?;
-    engine.files().check_read(Path::new(&location))?;
-    check_pattern(&location)?;
+    engine.files().check_location(&location)?;
     let context = SessionContext::new_with_state(snapshot.state());
-    if location.contains(PATTERN) {
-        let url = ListingTableUrl::parse(&location)?;
-        let store = context.runtime_env().object_store(&url)?;
-        if url.list_all_files(&context.state(), store.as_ref(), "").await?.try_next().await?.is_none() {
-            return Err(Error::new(ErrorKind::NotFound, format!("no file on the server matches {location}")));
-        }
-    } else if !Path::new(&location).exists() {
-        return Err(Error::new(ErrorKind::NotFound, format!("there is no file or folder {location} on the server")));
-    }
+    let mut layout = find_files(&context, &location).await?;
     // Listed columns name those of the files by position.
-    let mut layout = FileLayout::find(Path::new(&location))?;
     if !copy.columns.is_empty() {
         layout.names.clear();
     }
@@ -214,6 +207,25 @@ async fn copy_from(execution: &Execution<'_>, copy: &CopyFrom) -> Result<u64> {
     let plan = partitions::cast_to_table_types(rename_columns(plan, &copy.columns)?, &layout.names, &table)?;
     let input = Planned::new(snapshot, plan, None);
     load(engine, execution.ticket, input, LoadTarget::Existing { table, transaction, condition }).await
+}
+
+/// Finds the files at a location that may be read, of which there is one at least.
+async fn find_files(context: &SessionContext, location: &str) -> Result<FileLayout> {
+    if is_object(location) {
+        let found = objects_at(&context.state(), location).await?;
+        return FileLayout::from_objects(ListingTableUrl::parse(location)?.prefix(), &found);
+    }
+    check_pattern(location)?;
+    if location.contains(PATTERN) {
+        let url = ListingTableUrl::parse(location)?;
+        let store = context.runtime_env().object_store(&url)?;
+        if url.list_all_files(&context.state(), store.as_ref(), "").await?.try_next().await?.is_none() {
+            return Err(Error::new(ErrorKind::NotFound, format!("no file on the server matches {location}")));
+        }
+    } else if !Path::new(location).exists() {
+        return Err(Error::new(ErrorKind::NotFound, format!("there is no file or folder {location} on the server")));
+    }
+    FileLayout::find(Path::new(location))
 }
 
 async fn read_files(

@@ -26,7 +26,7 @@ use super::alter::refuse_broken;
 use super::analysis::result_schema;
 use super::catalog::{Object, Objects, Snapshot};
 use super::execute::{Execute, Execution};
-use super::files::{FileAccess, PATTERN, check_pattern};
+use super::files::{FileAccess, PATTERN, check_pattern, is_object, objects_at};
 use super::ingest::{LoadTarget, load};
 use super::parquet_files::ValidatedFiles;
 use super::plan::{relations, table_name};
@@ -368,11 +368,16 @@ async fn create_external(session: &Session, planned: &Planned, create: &CreateEx
     engine.blocking(put).await
 }
 
-/// Converts a location, which may be a URL of a local file, to an absolute path; refuses other object stores.
+/// Converts a location, which may be a URL of a local file, to an absolute path; keeps one in an object store, and refuses
+/// other URLs.
 pub(super) fn absolute_location(location: &str) -> Result<String> {
+    if is_object(location) {
+        return Ok(location.to_owned());
+    }
     if let Some((scheme, _)) = location.split_once("://") {
         let unsupported_store = |what: &str| {
-            let message = format!("location '{location}': only local files can be read and written, not '{what}'");
+            let message =
+                format!("location '{location}': files of the server and objects of s3:// can be named, not '{what}'");
             Error::unimplemented(message)
         };
         if scheme != "file" {
@@ -400,12 +405,17 @@ pub(super) async fn open_external(
 ) -> Result<Arc<dyn TableProvider>> {
     for location in &create.locations {
         let path = &absolute_location(location)?;
-        let pattern = path.contains(PATTERN);
-        FileAccess::from_state(state)?.check_read(Path::new(path))?;
-        check_pattern(path)?;
+        FileAccess::from_state(state)?.check_location(path)?;
         // A folder that INSERT will create.
         let is_new = path.ends_with('/') && !create.schema.fields().is_empty();
-        if !pattern && !is_new && !Path::new(path).exists() {
+        if is_object(path) {
+            if !is_new {
+                objects_at(state, path).await?;
+            }
+            continue;
+        }
+        check_pattern(path)?;
+        if !path.contains(PATTERN) && !is_new && !Path::new(path).exists() {
             return Err(Error::new(ErrorKind::NotFound, format!("there is no file or folder {path} on the server")));
         }
     }

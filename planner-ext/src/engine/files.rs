@@ -12,12 +12,16 @@
 //! - [`opened`]: opens folders and files without following links
 //! - [`store`]: the object store that DataFusion uses, which checks every file when it is opened
 //! - [`draft`]: files that are being written
+//! - [`objects`]: the prefixes of object stores that statements may read and write
+//! - [`bucket`]: the object store that DataFusion uses for a bucket, which checks every request
 //!
 //! [`FileAccess`] refuses early, with the path as the statement wrote it. All reads and writes of DataFusion are checked
 //! again by [`CheckedFiles`], so that neither another spelling of a path nor a link that is swapped in after the first
 //! check leads elsewhere.
 
+mod bucket;
 mod draft;
+mod objects;
 mod opened;
 mod store;
 
@@ -34,6 +38,8 @@ use terrace_tier_store::store::CATALOG_FILE;
 
 use crate::error::{Error, ErrorKind, Result};
 pub use draft::OutputPath;
+pub use objects::{ObjectAccess, ObjectRoot};
+pub(super) use objects::{is_object, objects_at, replacing_object};
 use opened::{Folder, Identity};
 pub(super) use store::{CheckedFiles, REPLACING};
 
@@ -52,6 +58,7 @@ pub struct FileAccess {
     /// Those of pools of tiers; `None`: those of other files.
     pool: Option<Roots>,
     protected: Vec<PathBuf>,
+    objects: ObjectAccess,
     /// Whether default roots are roots no more.
     is_closed: Arc<AtomicBool>,
     /// Files that were added to the server's own while it runs.
@@ -82,6 +89,7 @@ impl FileAccess {
             backup: None,
             pool: None,
             protected,
+            objects: ObjectAccess::default(),
             is_closed: Arc::default(),
             added: Arc::default(),
         }
@@ -106,6 +114,38 @@ impl FileAccess {
         self.backup = backup.map(|folders| Roots::new(folders, "files.backup_roots"));
         self.pool = pool.map(|folders| Roots::new(folders, "files.pool_roots"));
         self
+    }
+
+    /// Lets statements name objects below these prefixes.
+    #[must_use]
+    pub fn with_objects(mut self, objects: ObjectAccess) -> Self {
+        self.objects = objects;
+        self
+    }
+
+    /// The prefixes of object stores that may be named.
+    pub(super) fn objects(&self) -> &ObjectAccess {
+        &self.objects
+    }
+
+    /// Checks a location to be read: an object, or a file, a folder or a pattern of the server.
+    ///
+    /// # Errors
+    /// Those of [`FileAccess::check_read`]; [`ErrorKind::InvalidArgument`] for a pattern in an object store.
+    pub(super) fn check_location(&self, location: &str) -> Result<()> {
+        if is_object(location) { self.objects.check_read(location) } else { self.check_read(Path::new(location)) }
+    }
+
+    /// Checks a location to be written: an object, or a file or folder of the server.
+    ///
+    /// # Errors
+    /// Those of [`FileAccess::check_write`]; [`ErrorKind::InvalidArgument`] for a pattern in an object store. Whether an object is
+    /// there is found out when it is written.
+    pub(super) fn check_target(&self, location: &str, overwrite: bool) -> Result<()> {
+        match is_object(location) {
+            true => self.objects.check_write(location),
+            false => self.check_write(Path::new(location), overwrite),
+        }
     }
 
     /// Lets roots that are not set be roots no more.

@@ -174,7 +174,7 @@ use terrace_tier_store::store::NewTierSpec;
 use tracing::Instrument;
 
 pub use admission::AdmissionPolicy;
-pub use files::{FileAccess, OutputPath, pool_file};
+pub use files::{FileAccess, ObjectAccess, ObjectRoot, OutputPath, pool_file};
 pub use ingest::{IngestMode, IngestRequest, RowStream};
 pub use memory::QueryMemory;
 pub use parquet_files::check_parquet;
@@ -423,6 +423,9 @@ impl Engine {
         let files = Arc::new(options.files.clone().with_protected(server_paths));
         for (url, replace) in [(ObjectStoreUrl::local_filesystem(), false), (ObjectStoreUrl::parse(REPLACING)?, true)] {
             runtime.register_object_store(url.as_ref(), Arc::new(CheckedFiles::new(Arc::clone(&files), replace)));
+        }
+        for (url, objects) in files.objects().stores()? {
+            runtime.register_object_store(url.as_ref(), objects);
         }
         let builder = SessionStateBuilder::new()
             .with_expr_planners(functions::expr_planners())

@@ -13,16 +13,23 @@
 
 use std::collections::HashSet;
 use std::fs::File;
+use std::ops::Range;
 use std::os::unix::fs::{FileExt, MetadataExt};
+use std::sync::Arc;
 
 use base64::Engine as _;
+use bytes::Bytes;
 use datafusion::datasource::listing::ListingTableUrl;
+use datafusion::error::DataFusionError;
 use datafusion::execution::session_state::SessionState;
-use datafusion::object_store::{GetResultPayload, ObjectStoreExt};
+use datafusion::object_store::path::Path as ObjectPath;
+use datafusion::object_store::{GetResultPayload, ObjectMeta, ObjectStore, ObjectStoreExt};
 use futures::TryStreamExt;
 use parking_lot::Mutex;
+use terrace_heap::HeapAccount;
 
-use crate::error::{Error, Result};
+use super::files::is_object;
+use crate::error::{Error, ErrorKind, Result};
 
 const MAGIC: &[u8; 4] = b"PAR1";
 /// The length of the metadata, and the magic.
@@ -42,9 +49,17 @@ const ARROW_SCHEMA: &[u8] = b"ARROW:schema";
 /// Most files that are remembered as valid; beyond it, all are forgotten and checked anew.
 const MOST_KNOWN: usize = 100_000;
 
-/// Files that were found valid, by device, inode, length and time of the last change.
+/// The end of an object that is read at once; most have their metadata and the indexes of their pages there.
+const OBJECT_END_BYTES: u64 = 1 << 20;
+
+/// Files that were found valid.
 #[derive(Debug, Default)]
-pub(super) struct ValidatedFiles(Mutex<HashSet<[i64; 5]>>);
+pub(super) struct ValidatedFiles {
+    /// By device, inode, length and time of the last change.
+    files: Mutex<HashSet<[i64; 5]>>,
+    /// Objects by store, name, length and entity tag.
+    objects: Mutex<HashSet<String>>,
+}
 
 impl ValidatedFiles {
     /// Checks all Parquet files at a location, in a session of this state.
@@ -63,19 +78,107 @@ impl ValidatedFiles {
         let store = state.runtime_env().object_store(&url)?;
         let files: Vec<_> = url.list_all_files(state, store.as_ref(), "").await?.try_collect().await?;
         for found in files {
-            let content = store.get(&found.location).await.map_err(datafusion::error::DataFusionError::from)?;
+            if is_object(location) {
+                self.check_object(&store, found, url.object_store().as_str()).await?;
+                continue;
+            }
+            let content = store.get(&found.location).await.map_err(DataFusionError::from)?;
             let GetResultPayload::File(file, path) = content.payload else { continue };
             let known = file_identity(&file);
-            if known.is_some_and(|known| self.0.lock().contains(&known)) {
+            if known.is_some_and(|known| self.files.lock().contains(&known)) {
                 continue;
             }
             check_parquet(&file).map_err(|why| Error::invalid(format!("cannot read {}: {why}", path.display())))?;
-            let mut all = self.0.lock();
+            let mut all = self.files.lock();
             if all.len() >= MOST_KNOWN {
                 all.clear();
             }
             all.extend(known);
         }
+        Ok(())
+    }
+
+    /// Checks an object of a bucket.
+    async fn check_object(&self, store: &Arc<dyn ObjectStore>, found: ObjectMeta, bucket: &str) -> Result<()> {
+        let shown = format!("{bucket}{}", found.location);
+        let known = found.e_tag.as_ref().map(|tag| format!("{shown} {} {tag}", found.size));
+        if found.size < TAIL_BYTES || known.as_ref().is_some_and(|known| self.objects.lock().contains(known)) {
+            return Ok(());
+        }
+        let end_at = found.size.saturating_sub(OBJECT_END_BYTES);
+        let end = store.get_range(&found.location, end_at..found.size).await.map_err(DataFusionError::from)?;
+        let runtime = tokio::runtime::Handle::current();
+        let object =
+            RemoteObject { store: Arc::clone(store), location: found.location, size: found.size, end_at, end, runtime };
+        let checked = tokio::task::spawn_blocking(HeapAccount::carry(move || check_content(&object))).await;
+        let checked =
+            checked.map_err(|error| Error::new(ErrorKind::Internal, format!("the check of {shown}: {error}")))?;
+        checked.map_err(|why| Error::invalid(format!("cannot read {shown}: {why}")))?;
+        let mut all = self.objects.lock();
+        if all.len() >= MOST_KNOWN {
+            all.clear();
+        }
+        all.extend(known);
+        Ok(())
+    }
+}
+
+/// The content of a file that is checked.
+trait Content {
+    /// Its length in bytes.
+    fn size(&self) -> Result<u64, String>;
+    /// Fills `bytes` from a place on, or fails.
+    fn fill(&self, bytes: &mut [u8], at: u64) -> Result<(), String>;
+}
+
+impl Content for File {
+    fn size(&self) -> Result<u64, String> {
+        self.metadata().map(|found| found.len()).map_err(|error| error.to_string())
+    }
+
+    fn fill(&self, bytes: &mut [u8], at: u64) -> Result<(), String> {
+        self.read_exact_at(bytes, at).map_err(|error| error.to_string())
+    }
+}
+
+/// An object, with its end in memory; other ranges are requests, for which a thread for blocking calls waits.
+struct RemoteObject {
+    store: Arc<dyn ObjectStore>,
+    location: ObjectPath,
+    size: u64,
+    end_at: u64,
+    end: Bytes,
+    runtime: tokio::runtime::Handle,
+}
+
+impl RemoteObject {
+    /// The bytes of a range in the part that is in memory.
+    fn in_memory(&self, range: &Range<u64>) -> Option<&[u8]> {
+        let place = |at: u64| usize::try_from(at.checked_sub(self.end_at)?).ok();
+        self.end.get(place(range.start)?..place(range.end)?)
+    }
+}
+
+impl Content for RemoteObject {
+    fn size(&self) -> Result<u64, String> {
+        Ok(self.size)
+    }
+
+    fn fill(&self, bytes: &mut [u8], at: u64) -> Result<(), String> {
+        let range = at..at.saturating_add(bytes.len() as u64);
+        let requested;
+        let found = match self.in_memory(&range) {
+            Some(found) => found,
+            None => {
+                let request = self.store.get_range(&self.location, range);
+                requested = self.runtime.block_on(request).map_err(|error| error.to_string())?;
+                &requested[..]
+            }
+        };
+        if found.len() != bytes.len() {
+            return Err("the store answered with another range".to_owned());
+        }
+        bytes.copy_from_slice(found);
         Ok(())
     }
 }
@@ -90,11 +193,14 @@ fn file_identity(file: &File) -> Option<[i64; 5]> {
 /// # Errors
 /// Names the part of the metadata that lies outside of the file or is impossible.
 pub fn check_parquet(file: &File) -> Result<(), String> {
-    let failed = |error: std::io::Error| error.to_string();
-    let len = file.metadata().map_err(failed)?.len();
+    check_content(file)
+}
+
+fn check_content(file: &impl Content) -> Result<(), String> {
+    let len = file.size()?;
     let mut tail = [0; TAIL_BYTES as usize];
     let Some(end) = len.checked_sub(TAIL_BYTES) else { return Ok(()) };
-    file.read_exact_at(&mut tail, end).map_err(failed)?;
+    file.fill(&mut tail, end)?;
     let [length @ .., a, b, c, d] = tail;
     if [a, b, c, d] != *MAGIC {
         return Ok(());
@@ -137,12 +243,12 @@ pub fn check_parquet(file: &File) -> Result<(), String> {
     Ok(())
 }
 
-fn read_range(file: &File, at: u64, len: u64) -> Result<Vec<u8>, String> {
+fn read_range(file: &impl Content, at: u64, len: u64) -> Result<Vec<u8>, String> {
     let mut bytes = Vec::new();
     let len = usize::try_from(len).map_err(|error| error.to_string())?;
     bytes.try_reserve_exact(len).map_err(|error| error.to_string())?;
     bytes.resize(len, 0);
-    file.read_exact_at(&mut bytes, at).map_err(|error| error.to_string())?;
+    file.fill(&mut bytes, at)?;
     Ok(bytes)
 }
 

@@ -4,11 +4,14 @@
 //! finds the names, and casts the text to the types of the table's columns. Folders that name no column of the table are
 //! ignored.
 
+use std::fmt;
 use std::path::Path;
 
 use arrow::datatypes::DataType;
 use datafusion::functions::expr_fn::nullif;
 use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, cast, lit};
+use datafusion::object_store::ObjectMeta;
+use datafusion::object_store::path::Path as ObjectPath;
 use terrace_tier_store::table::Table;
 
 use super::types::matching;
@@ -42,6 +45,32 @@ impl FileLayout {
         collect(location, &mut Vec::new(), &mut found)?;
         Ok(found.unwrap_or_default())
     }
+
+    /// The layout of objects below a prefix, likewise.
+    ///
+    /// # Errors
+    /// Those of [`FileLayout::find`].
+    pub fn from_objects(prefix: &ObjectPath, objects: &[ObjectMeta]) -> Result<Self> {
+        let mut found = None;
+        for object in objects {
+            let Some(parts) = object.location.prefix_match(prefix) else { continue };
+            let mut folders: Vec<String> = parts.map(|part| part.as_ref().to_owned()).collect();
+            folders.pop();
+            let column = |folder: &String| folder.split_once('=').map(|(column, _)| column.to_owned());
+            // Other folders are not read.
+            let Some(columns) = folders.iter().map(column).collect::<Option<Vec<String>>>() else { continue };
+            if columns.len() > MOST_COLUMNS {
+                return Err(too_deep(&object.location));
+            }
+            let place = object.location.as_ref();
+            note(&mut found, &place, &columns, dotted_extension(Path::new(place)))?;
+        }
+        Ok(found.unwrap_or_default())
+    }
+}
+
+fn too_deep(folder: &impl fmt::Display) -> Error {
+    Error::invalid(format!("folder {folder} lies in {MOST_COLUMNS} folders that name columns, which is the limit"))
 }
 
 fn dotted_extension(file: &Path) -> String {
@@ -59,10 +88,7 @@ fn collect(folder: &Path, above: &mut Vec<String>, found: &mut Option<FileLayout
         let Some(name) = name.to_str().filter(|name| !name.starts_with('.')) else { continue };
         match (path.is_dir(), name.split_once('=')) {
             (true, Some(_)) if above.len() == MOST_COLUMNS => {
-                let shown = path.display();
-                return Err(Error::invalid(format!(
-                    "folder {shown} lies in {MOST_COLUMNS} folders that name columns, which is the limit"
-                )));
+                return Err(too_deep(&path.display()));
             }
             (true, Some((column, _))) => {
                 above.push(column.to_owned());
@@ -73,30 +99,32 @@ fn collect(folder: &Path, above: &mut Vec<String>, found: &mut Option<FileLayout
             (true, None) => {}
             (false, _) if name.starts_with('_') => {}
             (false, _) => {
-                let extension = dotted_extension(&path);
-                let known =
-                    found.get_or_insert_with(|| FileLayout { names: above.clone(), extension: extension.clone() });
-                if known.extension != extension {
-                    return Err(Error::invalid(format!(
-                        "file {} ends with '{extension}', others with '{}'; load them one after another",
-                        path.display(),
-                        known.extension
-                    )));
-                }
-                if known.names != *above {
-                    let shown = |names: &[String]| {
-                        let folders: Vec<String> = names.iter().map(|name| format!("{name}=..")).collect();
-                        if folders.is_empty() { "no folder column=value".to_owned() } else { folders.join("/") }
-                    };
-                    return Err(Error::invalid(format!(
-                        "file {} lies in {}, others in {}; load them one after another",
-                        path.display(),
-                        shown(above),
-                        shown(&known.names)
-                    )));
-                }
+                note(found, &path.display(), above, dotted_extension(&path))?;
             }
         }
+    }
+    Ok(())
+}
+
+/// Adds a file in folders that name these columns to the layout; refuses one that differs from those before it.
+fn note(found: &mut Option<FileLayout>, file: &impl fmt::Display, columns: &[String], extension: String) -> Result<()> {
+    let known = found.get_or_insert_with(|| FileLayout { names: columns.to_vec(), extension: extension.clone() });
+    if known.extension != extension {
+        return Err(Error::invalid(format!(
+            "file {file} ends with '{extension}', others with '{}'; load them one after another",
+            known.extension
+        )));
+    }
+    if known.names != columns {
+        let shown = |names: &[String]| {
+            let folders: Vec<String> = names.iter().map(|name| format!("{name}=..")).collect();
+            if folders.is_empty() { "no folder column=value".to_owned() } else { folders.join("/") }
+        };
+        return Err(Error::invalid(format!(
+            "file {file} lies in {}, others in {}; load them one after another",
+            shown(columns),
+            shown(&known.names)
+        )));
     }
     Ok(())
 }

@@ -19,6 +19,7 @@
 //! - [`uploads`]: bulk ingests of large messages
 //! - [`files`]: files as tables and loaded into tables
 //! - [`arrow_files`]: foreign Arrow files
+//! - [`objects`]: objects of object stores as tables and loaded into tables
 //! - [`fuzz`]: any bytes as statements and as files
 //! - [`placement`]: placement rules
 //! - [`plan_cache`]: plans of earlier queries
@@ -90,6 +91,7 @@ mod look_ups;
 mod mining;
 #[cfg(not(feature = "hot-views"))]
 mod no_hot_views;
+mod objects;
 mod parameters;
 mod placement;
 mod plan_cache;
@@ -590,7 +592,7 @@ async fn errors_have_kinds_and_readable_words() {
         ("CREATE TABLE u (a INT) WITH (cluster_by = 'z')", ErrorKind::NotFound, "z"),
         ("CREATE TABLE nope.u (a INT)", ErrorKind::NotFound, "CREATE SCHEMA nope"),
         ("CREATE EXTERNAL TABLE u STORED AS PARQUET LOCATION '/nowhere/'", ErrorKind::NotFound, "/nowhere/"),
-        ("CREATE EXTERNAL TABLE u STORED AS PARQUET LOCATION 's3://b/'", ErrorKind::Unimplemented, "s3"),
+        ("CREATE EXTERNAL TABLE u STORED AS PARQUET LOCATION 's3://b/'", ErrorKind::PermissionDenied, "object_roots"),
         ("EXPLAIN ANALYZE INSERT INTO t VALUES (1, 'x')", ErrorKind::Unimplemented, "queries only"),
         ("SET datafusion.runtime.memory_limit = '1G'", ErrorKind::PermissionDenied, "datafusion.optimizer."),
         ("SET datafusion.execution.batch_size = 0", ErrorKind::InvalidArgument, "1 to 65536"),

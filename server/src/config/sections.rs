@@ -1,10 +1,11 @@
 //! The sections of the configuration: keys, defaults, and the documentation that `terrace config print` writes.
 //!
+//! - `files`: files that statements may name
 //! - `home`: where the table files lie
 //! - `records`: what the server records
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -40,9 +41,11 @@ macro_rules! section {
     };
 }
 
+mod files;
 mod home;
 mod records;
 
+pub use files::FilesConfig;
 pub use home::HomeConfig;
 pub use records::{AuditConfig, LogConfig, LogFormat, QueryLogConfig, TracesConfig};
 
@@ -114,33 +117,6 @@ impl Config {
     /// Prices of the tiers that have one, by name in this store.
     pub fn prices_per_gb(&self) -> Vec<(String, f64)> {
         self.tiers.prices_per_gb().into_iter().map(|(tier, price)| (self.tier_name(tier), price)).collect()
-    }
-}
-
-section! {
-    /// Files of this machine that statements (COPY, external tables) and requests (backups, tiers) may name. What belongs
-    /// to the server itself is never among them.
-    pub struct FilesConfig {
-        /// Folders below which files may be read, with `:` between them. Default: `/` while the server has no user, none once it has
-        /// one.
-        pub read_roots: Option<String> = None,
-        /// The same for files to be written.
-        pub write_roots: Option<String> = None,
-        /// Folders below which backups may be made, and nowhere else. Default: `write_roots`.
-        pub backup_roots: Option<String> = None,
-        /// The same for the pools of tiers that are added, and their devices.
-        pub pool_roots: Option<String> = None,
-        /// Further files and folders of the server's own (keys, passwords), with `:` between them. The file of the
-        /// configuration is among them.
-        pub protected: Option<String> = None,
-    }
-}
-
-impl FilesConfig {
-    /// Adds a file or folder that no statement and no request may name.
-    pub fn protect(&mut self, path: &Path) {
-        let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned()).display().to_string();
-        self.protected = Some(self.protected.take().map_or_else(|| path.clone(), |before| format!("{before}:{path}")));
     }
 }
 

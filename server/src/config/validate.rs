@@ -25,7 +25,8 @@ impl Config {
     pub(super) fn checked(self) -> Result<Self> {
         self.io.rules()?;
         self.oidc.rules()?;
-        self.home.check()?;
+        self.home.check(self.files.has_objects())?;
+        self.files.check(&self.home)?;
         let wrong = if self.user.is_some() != self.password.is_some() {
             "user and password belong together: set both (TERRACE_USER, TERRACE_PASSWORD) or neither"
         } else if self.password.as_deref() == Some("") {

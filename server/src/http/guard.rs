@@ -3,6 +3,7 @@
 //! - `/healthz` and `/readyz` are open: supervisors have no password. All other paths need credentials once the server has
 //!   users, and most of them a right: see [`super::rights`].
 //! - A server on loopback answers only to loopback names in `Host`, so a page that rebinds its DNS name reads nothing.
+//! - A path in which a name is no text (escapes that are not UTF-8) is refused.
 //! - Wrong passwords are answered ever later: see [`terrace_flight::Logins`].
 //! - A state change needs an `Origin` equal to `Host` when a browser sends one, and `POST` and `PUT` need
 //!   `Content-Type: application/json`, which no HTML form can send. A token that is READ ONLY changes nothing; the engine asks
@@ -32,6 +33,7 @@ pub(super) const OPEN: [&str; 2] = ["/healthz", "/readyz"];
 /// Middleware in front of every route.
 pub async fn guard(State(state): State<Arc<AppState>>, mut request: Request, next: Next) -> Result<Response> {
     check_host(&state.info, request.headers())?;
+    check_path(request.uri().path())?;
     if OPEN.contains(&request.uri().path()) {
         check_change(request.method(), request.headers())?;
         return Ok(next.run(request).await);
@@ -68,6 +70,13 @@ pub async fn guard(State(state): State<Arc<AppState>>, mut request: Request, nex
     };
     call.end(status);
     answered
+}
+
+/// Refuses a path in which a name is no text.
+fn check_path(path: &str) -> Result<()> {
+    let decoded = percent_encoding::percent_decode_str(path).decode_utf8();
+    let detail = "the path has escapes (%..) that are not UTF-8";
+    decoded.map(drop).map_err(|_| Problem::new(StatusCode::BAD_REQUEST, detail))
 }
 
 /// Refuses a change by the bearer of a token that is for reading only.
@@ -276,5 +285,12 @@ mod tests {
         let (users, logins) = (users(None), Logins::default());
         assert!(authenticate(&users, &logins, &peer(None), None).await.is_ok());
         assert!(authenticate(&users, &logins, &peer(None), Some("Basic YWRhOng=")).await.is_ok());
+    }
+
+    #[test]
+    fn a_path_is_text() {
+        assert!(check_path("/api/v1/tables/caf%C3%A9%zz/heatmap").is_ok());
+        let refused = check_path("/api/v1/tables/%FF/heatmap").map_err(|problem| problem.status);
+        assert_eq!(refused.unwrap_err(), StatusCode::BAD_REQUEST);
     }
 }

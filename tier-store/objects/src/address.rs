@@ -1,4 +1,4 @@
-//! Addresses of homes in object stores, such as `s3://bucket/prefix`.
+//! Addresses of prefixes in object stores, such as `s3://bucket/prefix`.
 
 use object_store::path::Path;
 use terrace_model::{Error, Result};
@@ -23,7 +23,7 @@ impl ObjectAddress {
     /// # Errors
     /// [`Error::Invalid`] for another scheme, without a bucket, and for a prefix with empty or relative parts.
     pub fn parse(text: &str) -> Result<Self> {
-        let wrong = |why: &str| Error::Invalid(format!("'{text}' is no home: {why}, as in s3://bucket/prefix"));
+        let wrong = |why: &str| Error::Invalid(format!("'{text}' is no address: {why}, as in s3://bucket/prefix"));
         let rest = text.strip_prefix(SCHEME).ok_or_else(|| wrong("write the bucket and a prefix after s3://"))?;
         let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
         let is_name = |letter: char| letter.is_ascii_alphanumeric() || ".-_".contains(letter);
@@ -42,8 +42,15 @@ impl ObjectAddress {
         &self.bucket
     }
 
-    pub(crate) fn prefix(&self) -> &Path {
+    /// The prefix in the bucket; empty for all of it.
+    pub fn prefix(&self) -> &Path {
         &self.prefix
+    }
+
+    /// True when one of the two is in the other, or they are the same.
+    pub fn overlaps(&self, other: &Self) -> bool {
+        let is_nested = self.prefix.prefix_matches(&other.prefix) || other.prefix.prefix_matches(&self.prefix);
+        self.bucket == other.bucket && is_nested
     }
 
     /// The address as text, without a slash at its end.
@@ -76,5 +83,20 @@ mod tests {
             assert!(error.contains("s3://bucket/prefix") && error.contains(text), "{error}");
         }
         assert!(!ObjectAddress::is_meant("/data/home"));
+    }
+
+    #[test]
+    fn addresses_overlap_when_one_has_objects_of_the_other() {
+        let address = |text: &str| ObjectAddress::parse(text).unwrap();
+        for (one, other, wanted) in [
+            ("s3://b/a", "s3://b/a/c", true),
+            ("s3://b/a", "s3://b/a", true),
+            ("s3://b", "s3://b/a", true),
+            ("s3://b/a", "s3://b/ab", false),
+            ("s3://b/a", "s3://c/a", false),
+        ] {
+            let (one, other) = (address(one), address(other));
+            assert_eq!((one.overlaps(&other), other.overlaps(&one)), (wanted, wanted), "{one:?} {other:?}");
+        }
     }
 }

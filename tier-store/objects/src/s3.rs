@@ -42,8 +42,11 @@ impl Default for S3Options {
     }
 }
 
-/// Makes a client; it asks for nothing yet.
-pub(crate) fn connect(address: &ObjectAddress, options: &S3Options) -> Result<Arc<dyn ObjectStore>> {
+/// Makes a client of a bucket, whose names begin at the bucket, not at the prefix; it asks for nothing yet.
+///
+/// # Errors
+/// [`Error::Invalid`] for options that do not fit together.
+pub fn connect(address: &ObjectAddress, options: &S3Options) -> Result<Arc<dyn ObjectStore>> {
     let named = |variable: &str| std::env::var_os(variable).is_some_and(|value| !value.is_empty());
     let is_given = named("AWS_ACCESS_KEY_ID") || named("AWS_WEB_IDENTITY_TOKEN_FILE");
     let keys = if is_given { None } else { profile::keys_of_user() };

@@ -175,7 +175,7 @@ impl MultipartUpload for Upload {
     }
 }
 
-fn upload_ended() -> object_store::Error {
+pub(super) fn upload_ended() -> object_store::Error {
     object_store::Error::Generic {
         store: "files",
         source: "the file was already written or its upload was aborted".into(),

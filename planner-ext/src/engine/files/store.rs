@@ -156,7 +156,7 @@ impl ObjectStore for CheckedFiles {
 }
 
 /// Whether a name in a data folder is no data: `_SUCCESS` and `.crc` files, but not the folder `_day=1` of a column.
-fn is_hidden(name: &PathPart<'_>) -> bool {
+pub(super) fn is_hidden(name: &PathPart<'_>) -> bool {
     let name = name.as_ref();
     name.starts_with('.') || name.starts_with('_') && !name.contains('=')
 }
@@ -198,11 +198,11 @@ pub(super) fn to_store_error(path: &Path, error: Error) -> StoreError {
     }
 }
 
-fn generic(source: Box<dyn std::error::Error + Send + Sync>) -> StoreError {
+pub(super) fn generic(source: Box<dyn std::error::Error + Send + Sync>) -> StoreError {
     StoreError::Generic { store: "files", source }
 }
 
-fn unsupported(what: &str) -> StoreError {
+pub(super) fn unsupported(what: &str) -> StoreError {
     let source = Error::new(ErrorKind::Unimplemented, format!("statements do not {what}"));
     StoreError::NotSupported { source: Box::new(source) }
 }

@@ -36,17 +36,19 @@ section! {
 }
 
 impl HomeConfig {
-    /// Fails when the settings are none or do not fit together.
-    pub(crate) fn check(&self) -> Result<()> {
+    /// Fails when the settings are none or do not fit together. `serves_files`: whether statements reach objects by them.
+    pub(crate) fn check(&self, serves_files: bool) -> Result<()> {
         let wrong = |what: String| Err(Error::Config(what));
         match self.url.as_deref() {
             Some("") => return wrong("home.url is empty: name a folder, or s3://bucket/prefix".to_owned()),
             Some(url) if ObjectAddress::is_meant(url) => {
                 ObjectAddress::parse(url).map_err(|error| Error::Config(format!("home.url: {error}")))?;
             }
-            _ if self.endpoint.is_some() || self.region.is_some() => {
+            _ if !serves_files && (self.endpoint.is_some() || self.region.is_some()) => {
                 return wrong(
-                    "home.endpoint and home.region are of no use unless home.url is s3://bucket/prefix".to_owned(),
+                    "home.endpoint and home.region are of no use unless home.url is s3://bucket/prefix, or \
+                     files.object_roots or files.object_write_roots is set"
+                        .to_owned(),
                 );
             }
             _ => {}
@@ -89,14 +91,18 @@ impl HomeConfig {
             Some(folder) if !ObjectAddress::is_meant(folder) => return Ok(HomePlace::Folder(folder.into())),
             Some(url) => url,
         };
-        let options = S3Options {
+        let client = ObjectClient::open(&ObjectAddress::parse(url)?, &self.s3_options())?;
+        Ok(HomePlace::Objects { objects: Arc::new(client), requests: self.requests })
+    }
+
+    /// The options of clients of object stores.
+    pub fn s3_options(&self) -> S3Options {
+        S3Options {
             endpoint: self.endpoint.clone(),
             region: self.region.clone(),
             timeout: self.timeout.0,
             retry_time: self.retry_time.0,
-        };
-        let client = ObjectClient::open(&ObjectAddress::parse(url)?, &options)?;
-        Ok(HomePlace::Objects { objects: Arc::new(client), requests: self.requests })
+        }
     }
 }
 
@@ -117,7 +123,7 @@ mod tests {
         );
         assert_eq!((config("s3://b/p").folder(), config("s3://b/p").tier()), (None, "object"));
         for good in [config("s3://b/p"), config("home"), HomeConfig::default()] {
-            assert!(good.check().is_ok(), "{good:?}");
+            assert!(good.check(false).is_ok(), "{good:?}");
         }
         let endpoint = || Some("https://here".to_owned());
         for (wrong, why) in [
@@ -129,9 +135,11 @@ mod tests {
             (HomeConfig { timeout: Span(Duration::ZERO), ..config("s3://b") }, "above 0"),
             (HomeConfig { requests: 0, ..config("s3://b") }, "from 1 to"),
         ] {
-            let error = wrong.check().map_err(|error| error.to_string());
+            let error = wrong.check(false).map_err(|error| error.to_string());
             assert!(error.as_ref().is_err_and(|error| error.contains(why)), "{wrong:?}: {error:?}");
             assert!(error.is_err_and(|error| !error.contains("secret")));
         }
+        let served = HomeConfig { endpoint: endpoint(), ..config("/srv/home") };
+        assert!(served.check(true).is_ok(), "the address serves files of statements");
     }
 }
