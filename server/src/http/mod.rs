@@ -25,6 +25,7 @@
 //! - [`maintenance`]: check, backup, disk usage
 //! - [`metrics`]: Prometheus text
 //! - [`moves`]: log of moves
+//! - [`nodes`]: nodes that execute parts of queries
 //! - [`openapi`]: the OpenAPI document
 //! - [`orders`]: bring back, warm up, roll back
 //! - [`page`]: paging of lists
@@ -56,6 +57,7 @@ mod io;
 mod maintenance;
 mod metrics;
 mod moves;
+mod nodes;
 mod openapi;
 mod orders;
 mod page;

@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     /// What each request needs. A route without a line here fails the test.
-    const MATRIX: [&str; 50] = [
+    const MATRIX: [&str; 51] = [
         "DELETE /api/v1/queries/{id} login",
         "DELETE /api/v1/tables/{name}/placement-rules TIERING",
         "DELETE /api/v1/tables/{name}/placement-rules/{rule} TIERING",
@@ -145,6 +145,7 @@ mod tests {
         "GET /api/v1/io MONITOR",
         "GET /api/v1/moves MONITOR",
         "GET /api/v1/moves/export MONITOR",
+        "GET /api/v1/nodes MONITOR",
         "GET /api/v1/openapi.json login",
         "GET /api/v1/placement MONITOR",
         "GET /api/v1/placement-rules MONITOR",
