@@ -63,7 +63,8 @@ fn with_bar<T>(what: &str, work: impl FnOnce(&mut dyn FnMut(Progress) -> bool) -
     done
 }
 
-fn new_bar(what: &str) -> ProgressBar {
+/// A bar on stderr that counts bytes.
+pub(crate) fn new_bar(what: &str) -> ProgressBar {
     let bar = ProgressBar::no_length();
     let template =
         "{prefix:<10} [{bar:30}] {percent:>3} %  {binary_bytes} of {binary_total_bytes}, {binary_bytes_per_sec}";
@@ -74,7 +75,8 @@ fn new_bar(what: &str) -> ProgressBar {
     bar
 }
 
-fn show(bar: &ProgressBar, progress: Progress) {
+/// Moves a bar to where the work is.
+pub(crate) fn show(bar: &ProgressBar, progress: Progress) {
     bar.set_length(progress.total_bytes);
     bar.set_position(progress.done_bytes);
 }

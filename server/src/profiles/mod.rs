@@ -94,6 +94,17 @@ pub struct HttpOptions {
 }
 
 impl ConnectionOptions {
+    /// Options that name a server by its address, such as `grpc://HOST:PORT`, or by a profile.
+    pub fn at(place: &str) -> Self {
+        let place = place.to_owned();
+        match place.contains("://") {
+            true => Self { url: Some(place), ..Self::default() },
+            false => {
+                Self { login: LoginOptions { profile: Some(place), ..LoginOptions::default() }, ..Self::default() }
+            }
+        }
+    }
+
     /// The connection that the options, the environment and the profile make.
     ///
     /// # Errors
