@@ -105,6 +105,11 @@ impl ConnectionOptions {
         }
     }
 
+    /// Whether options say where the server is.
+    pub fn names_a_server(&self) -> bool {
+        self.url.is_some() || self.login.profile.is_some()
+    }
+
     /// The connection that the options, the environment and the profile make.
     ///
     /// # Errors
