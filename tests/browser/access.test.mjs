@@ -171,7 +171,7 @@ test("a budget asks first, and a text that is no size is refused in words that s
   await input.fill("99TiB");
   await page.keyboard.press("Enter");
   await page.click("#askgo");
-  await card.locator(".said.bad").filter({ hasText: /a budget of \d+ bytes for tier 'dram' is more than its maximum/ }).waitFor();
+  await card.locator(".said.bad").filter({ hasText: /a budget of 99\.0 TiB for tier 'dram' is more than its maximum of [\d.]+ [MG]iB \(\d+ bytes\)/ }).waitFor();
   assert.deepEqual(await violations(page), []);
   await input.focus();
   await page.keyboard.press("Escape");
