@@ -152,7 +152,7 @@ test("keys move through the map, dark and narrow pages work, nothing foreign is 
     }
   }
   await page.setViewportSize({ width: 420, height: 800 });
-  for (const hash of ["#", "#sql", "#tables", "#table/public.lineitem", "#advisor", "#moves"]) {
+  for (const hash of ["#", "#sql", "#statements", "#tables", "#table/public.lineitem", "#advisor", "#moves"]) {
     await visit(page, hash, "main h2:visible");
     assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), `no sideways scrolling on a phone: ${hash}`);
   }
