@@ -12,8 +12,8 @@ use indicatif::ProgressBar;
 use terrace_tier_store::store::Progress;
 
 use super::shell::first_word;
+use crate::bar::{new_bar, show};
 use crate::client::{Client, Connection};
-use crate::maintenance::{new_bar, show};
 
 /// Statements that count their work.
 const COUNTED: [&str; 1] = ["OPTIMIZE"];
