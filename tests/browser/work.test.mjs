@@ -47,15 +47,18 @@ test("rows go into files, all of them also where only the first are shown", asyn
   await page.selectOption("#sqlrows", "100");
   await run("SELECT l_orderkey, l_comment FROM lineitem ORDER BY l_orderkey, l_linenumber");
   assert.match(await results().innerText(), /the first 100 rows/);
-  const file = async (name) => {
+  const bytes = async (name) => {
     const [found] = await Promise.all([page.waitForEvent("download"), page.getByRole("button", { name, exact: true }).click()]);
-    return readFileSync(await found.path(), "utf8");
+    return readFileSync(await found.path());
   };
+  const file = async (name) => (await bytes(name)).toString();
   assert.equal((await file("rows of result 1 as CSV")).split("\n").length, 102);
   assert.equal(JSON.parse(await file("rows of result 1 as JSON"))[0].l_orderkey, 1);
   const all = await file("all rows of result 1 as CSV; the statement runs again");
   const { rows } = (await server.api("tables")).items.find((t) => t.name === "public.lineitem");
   assert.equal(all.trimEnd().split("\n").length, rows + 1);
+  const arrow = await bytes("all rows of result 1 as Arrow; the statement runs again");
+  assert.ok(arrow.length > 8 * rows && arrow.readInt32LE(0) === -1, "a stream of Arrow");
   await page.selectOption("#sqlrows", "1000");
 });
 
