@@ -32,6 +32,7 @@
 //! - [`placement`]: placement rules
 //! - [`problem`]: errors as `application/problem+json`
 //! - [`queries`]: statements: list, cancel
+//! - [`query_parameters`]: refuses query parameters that a route does not have
 //! - [`rights`]: what each route needs
 //! - [`routes`]: the list of routes
 //! - [`service`]: serves connections, within limits of time and size
@@ -64,6 +65,7 @@ mod page;
 mod placement;
 mod problem;
 mod queries;
+mod query_parameters;
 mod rights;
 mod routes;
 mod service;
