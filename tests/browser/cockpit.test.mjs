@@ -22,6 +22,8 @@ after(async () => {
 });
 
 test("every tier is shown with its budget and use", async () => {
+  assert.match(await page.locator("#facts").textContent(), /version \d.*Flight SQL grpc:.*user anonymous/);
+  assert.equal(await page.locator("#nodeslink").isVisible(), false, "one node needs no page");
   for (const tier of (await api("tiers")).items) {
     const card = page.locator(`.tier[data-name="${tier.name}"]`);
     assert.equal(await card.count(), 1, tier.name);

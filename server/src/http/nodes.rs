@@ -1,4 +1,6 @@
-//! The nodes of the process that execute parts of queries, as `system.nodes` has them, for the cockpit.
+//! The nodes of the process that execute parts of queries, as `system.nodes` has them.
+//!
+//! The cockpit asks every two seconds, which statements would fill the list of statements with.
 
 use std::sync::Arc;
 
