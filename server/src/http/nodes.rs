@@ -1,6 +1,6 @@
 //! The nodes of the process that execute parts of queries, as `system.nodes` has them.
 //!
-//! The cockpit asks every two seconds, which statements would fill the list of statements with.
+//! The cockpit asks for them every two seconds; by statements, it would fill the list of statements.
 
 use std::sync::Arc;
 
