@@ -45,13 +45,22 @@ pub fn run(options: &Options) -> Result<()> {
     let correction = calibration.correction;
     if correction.bytes > 0 {
         outln!(
-            "\nscans since then ({}): the device takes {:.2} times as long as measured, and {:.0} % of that time statements wait",
+            "\nscans since then ({}): the device takes {:.2} times as long as measured, and {}",
             human_bytes(correction.bytes),
             correction.device_times,
-            correction.waited_share * 100.0
+            waited(correction.waited_share)
         );
     }
     Ok(())
+}
+
+/// How long statements wait for reads, relative to the time of the device. Threads that wait at the same time each count.
+fn waited(share: f64) -> String {
+    if share > 1.0 {
+        format!("statements wait {share:.1} times that long, several threads at once")
+    } else {
+        format!("statements wait for {:.0} % of that time", share * 100.0)
+    }
 }
 
 fn print_tier(profile: &TierProfile, used: &TierCost) {
@@ -102,5 +111,16 @@ fn time(us: f64) -> String {
         us if us < 1.0 => format!("{:.1} ns", us * 1e3),
         us if us < 1e3 => format!("{us:.1} us"),
         us => format!("{:.2} ms", us / 1e3),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_part_is_larger_than_the_whole() {
+        assert_eq!(waited(0.42), "statements wait for 42 % of that time");
+        assert_eq!(waited(1.82), "statements wait 1.8 times that long, several threads at once");
     }
 }

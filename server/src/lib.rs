@@ -9,6 +9,7 @@
 //! - [`adapter`]: the engine behind Flight
 //! - [`advise`]: `terrace advise`
 //! - [`allocator`]: settings of the allocator
+//! - `bar`: a bar on standard error that counts bytes
 //! - [`calibrate`]: `terrace calibrate`
 //! - [`cli`]: the command line
 //! - [`client`]: the Flight SQL client
@@ -51,6 +52,7 @@
 pub mod adapter;
 pub mod advise;
 pub mod allocator;
+mod bar;
 pub mod calibrate;
 pub mod cli;
 pub mod client;

@@ -29,7 +29,7 @@ after(async () => {
 test("an empty server says what to do, and draws no curve", async () => {
   assert.match(await page.locator("#noqueries").innerText(), /terrace sql/);
   assert.deepEqual(await violations(page), []);
-  for (const [hash, part, says] of [["#tables", "#notables", /terrace load tpch/], ["#advisor", "#noadvice", /Load a table/], ["#moves", "#nomoves", /Run an epoch/]]) {
+  for (const [hash, part, says] of [["#statements", "#nostatements", /terrace sql/], ["#nodes", "#nonodes", /cluster\.nodes/], ["#tables", "#notables", /terrace load tpch/], ["#advisor", "#noadvice", /Load a table/], ["#moves", "#nomoves", /Run an epoch/]]) {
     await visit(page, hash, `${part}:visible`);
     assert.match(await page.locator(part).innerText(), says);
     assert.deepEqual(await violations(page), [], hash);
@@ -171,7 +171,7 @@ test("a budget asks first, and a text that is no size is refused in words that s
   await input.fill("99TiB");
   await page.keyboard.press("Enter");
   await page.click("#askgo");
-  await card.locator(".said.bad").filter({ hasText: /a budget of \d+ bytes for tier 'dram' is more than its maximum/ }).waitFor();
+  await card.locator(".said.bad").filter({ hasText: /a budget of 99\.0 TiB for tier 'dram' is more than its maximum of [\d.]+ [MG]iB \(\d+ bytes\)/ }).waitFor();
   assert.deepEqual(await violations(page), []);
   await input.focus();
   await page.keyboard.press("Escape");
@@ -189,7 +189,7 @@ test("at 390 pixels the page does not scroll sideways, tables do, and texts keep
   await visit(page, "#advisor", "#curve text");
   const scale = await page.locator("#curve").evaluate((svg) => svg.getBoundingClientRect().width / svg.viewBox.baseVal.width);
   assert.ok(scale > 0.9, `texts of the chart are drawn ${scale} times as large`);
-  for (const [hash, part] of [["#advisor", "#whatif"], ["#sql", "#sqltext"], ["#tables", "#tablelist tr"], ["#table/public.lineitem", "#heat td"], ["#moves", "#movetext"]]) {
+  for (const [hash, part] of [["#advisor", "#whatif"], ["#sql", "#sqltext"], ["#statements", "#statementlist tr"], ["#tables", "#tablelist tr"], ["#table/public.lineitem", "#heat td"], ["#moves", "#movetext"]]) {
     await visit(page, hash, part);
     assert.ok(await isNarrow(), hash);
     assert.deepEqual(await violations(page), [], hash);

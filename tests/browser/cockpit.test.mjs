@@ -22,6 +22,8 @@ after(async () => {
 });
 
 test("every tier is shown with its budget and use", async () => {
+  assert.match(await page.locator("#facts").textContent(), /version \d.*Flight SQL grpc:.*user anonymous/);
+  assert.equal(await page.locator("#nodeslink").isVisible(), false, "one node needs no page");
   for (const tier of (await api("tiers")).items) {
     const card = page.locator(`.tier[data-name="${tier.name}"]`);
     assert.equal(await card.count(), 1, tier.name);
@@ -152,7 +154,7 @@ test("keys move through the map, dark and narrow pages work, nothing foreign is 
     }
   }
   await page.setViewportSize({ width: 420, height: 800 });
-  for (const hash of ["#", "#sql", "#tables", "#table/public.lineitem", "#advisor", "#moves"]) {
+  for (const hash of ["#", "#sql", "#statements", "#tables", "#table/public.lineitem", "#advisor", "#moves"]) {
     await visit(page, hash, "main h2:visible");
     assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), `no sideways scrolling on a phone: ${hash}`);
   }

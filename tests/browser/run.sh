@@ -21,4 +21,4 @@ export NODE_MODULES="$modules/"
 # The code of the page that needs none.
 node --test "$here"/unit/*.test.mjs
 # One after the other: each has a server and a browser.
-exec timeout 600 node --test --test-concurrency=1 "$here/cockpit.test.mjs" "$here/access.test.mjs" "$here/work.test.mjs"
+exec timeout 600 node --test --test-concurrency=1 "$here"/{cockpit,access,work,nodes,proposals}.test.mjs

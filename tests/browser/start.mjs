@@ -19,13 +19,13 @@ const FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-ru
 export const terrace = (...args) => promisify(execFile)(process.env.TERRACE_BIN, args, { env, maxBuffer: 1 << 26 });
 export const launch = () => chromium.launch({ executablePath: "/usr/bin/chromium", args: FLAGS });
 
-/** Starts a server with three tiers, whose loop runs no epoch by itself. */
-export async function serve() {
+/** Starts a server with three tiers, whose loop runs no epoch by itself unless `interval` is short; `settings` are more keys. */
+export async function serve({ interval = "1h", settings = [] } = {}) {
   const folder = mkdtempSync(join(tmpdir(), "terrace-browser-"));
   const file = join(folder, "ready.json");
   const child = spawn(process.env.TERRACE_BIN, ["serve", "--data-dir", join(folder, "data"), "--flight-addr", "127.0.0.1:0",
     "--http-addr", "127.0.0.1:0", "--ready-file", file, "--memory-limit", "2GiB", "--dram-budget", "64MiB", "--nvm-emulated",
-    "--nvm-capacity", "64MiB", "--set", "tiering.interval=1h"], { env, stdio: ["ignore", "inherit", "inherit"] });
+    "--nvm-capacity", "64MiB", ...[`tiering.interval=${interval}`, ...settings].flatMap((setting) => ["--set", setting])], { env, stdio: ["ignore", "inherit", "inherit"] });
   const exited = once(child, "exit");
   for (let i = 0; i < 300 && !existsSync(file); i++) await sleep(100);
   const ready = JSON.parse(readFileSync(file, "utf8"));

@@ -47,15 +47,18 @@ test("rows go into files, all of them also where only the first are shown", asyn
   await page.selectOption("#sqlrows", "100");
   await run("SELECT l_orderkey, l_comment FROM lineitem ORDER BY l_orderkey, l_linenumber");
   assert.match(await results().innerText(), /the first 100 rows/);
-  const file = async (name) => {
+  const bytes = async (name) => {
     const [found] = await Promise.all([page.waitForEvent("download"), page.getByRole("button", { name, exact: true }).click()]);
-    return readFileSync(await found.path(), "utf8");
+    return readFileSync(await found.path());
   };
+  const file = async (name) => (await bytes(name)).toString();
   assert.equal((await file("rows of result 1 as CSV")).split("\n").length, 102);
   assert.equal(JSON.parse(await file("rows of result 1 as JSON"))[0].l_orderkey, 1);
   const all = await file("all rows of result 1 as CSV; the statement runs again");
   const { rows } = (await server.api("tables")).items.find((t) => t.name === "public.lineitem");
   assert.equal(all.trimEnd().split("\n").length, rows + 1);
+  const arrow = await bytes("all rows of result 1 as Arrow; the statement runs again");
+  assert.ok(arrow.length > 8 * rows && arrow.readInt32LE(0) === -1, "a stream of Arrow");
   await page.selectOption("#sqlrows", "1000");
 });
 
@@ -149,6 +152,58 @@ test("a statement's page says what it read and skipped, and shows its plan", asy
   await page.click("#sedit");
   await page.locator("#sqltext").waitFor();
   assert.equal(await page.inputValue("#sqltext"), q.sql);
+});
+
+test("statements are found by text, state, user and cost, also in the query log", async () => {
+  await assert.rejects(server.sql("SELECT n_name / 0 AS odd FROM nation"));
+  await visit(page, "#statements", "#statementlist tr");
+  const texts = () => page.locator("#statementlist .sql a").allTextContents();
+  await page.fill("#statementtext", "MIN(l_comment)");
+  await page.locator("#statementnote").filter({ hasText: /^[1-9]\d* of / }).waitFor();
+  for (const text of await texts()) assert.match(text, /min\(l_comment\)/i);
+  await page.selectOption("#statementstate", "failed");
+  await page.fill("#statementtext", "AS odd");
+  await page.locator("#statementlist .why").first().waitFor();
+  assert.deepEqual(await texts(), ["SELECT n_name / 0 AS odd FROM nation"]);
+  assert.deepEqual(await page.locator("#statementlist .pill").allTextContents(), ["failed"]);
+  assert.deepEqual(await violations(page), []);
+  await page.fill("#statementtext", "no such statement");
+  assert.equal(await page.locator("#nofoundstatements").isVisible(), true);
+  await page.selectOption("#statementstate", "");
+  await page.fill("#statementtext", "");
+  await page.selectOption("#statementorder", "longest");
+  const { items } = await server.api("queries?limit=200");
+  const longest = items.reduce((most, q) => (q.elapsed_us > most.elapsed_us ? q : most));
+  assert.equal(await page.locator("#statementlist a").first().evaluate((a) => a.hash), `#statement/${longest.id}`);
+  assert.deepEqual(await page.locator("#statementuser option").allTextContents(), ["all", ...new Set(items.map((q) => q.user))]);
+  // The log has what a server from before has run, too.
+  await page.fill("#statementtext", "min(l_comment)");
+  await page.click("#searchlog");
+  await page.locator("#statementsaid").filter({ hasText: /found in the query log$/ }).waitFor();
+  assert.equal(new Set(await page.locator("#statementlist a").evaluateAll((all) => all.map((a) => a.hash))).size, await page.locator("#statementlist tr").count());
+  assert.deepEqual(await violations(page), []);
+  await page.fill("#statementtext", "");
+  await page.selectOption("#statementorder", "newest");
+});
+
+test("the loop changes its mode once that is agreed to", async () => {
+  await visit(page, "#", "#tiers .tier");
+  const mode = async () => (await server.api("placement")).mode;
+  assert.equal(await page.inputValue("#mode"), "auto");
+  await page.selectOption("#mode", "advise");
+  assert.match(await page.locator("#asktext").textContent(), /makes none.*a lower budget takes nothing off it/);
+  assert.deepEqual(await violations(page), []);
+  await page.click("#asknot");
+  await page.waitForFunction(() => document.querySelector("#mode").value === "auto");
+  assert.equal(await mode(), "auto");
+  await page.selectOption("#mode", "advise");
+  await page.click("#askgo");
+  await page.locator("#control").filter({ hasText: "mode advise" }).waitFor();
+  assert.equal(await mode(), "advise");
+  await page.selectOption("#mode", "auto");
+  await page.click("#askgo");
+  await page.locator("#epochsaid").filter({ hasText: "mode auto" }).waitFor();
+  assert.equal(await mode(), "auto");
 });
 
 test("tables are listed by size, and one has its columns in any order", async () => {

@@ -108,7 +108,7 @@ def test_the_command_line_shows_the_same(server):
     ("?goal=0.5", "below 1"),
     ("?prices=tape:1", "no tier 'tape'"),
     ("?prices=dram:1", "nvm has no price"),
-    ("?budget=1", "unknown field"),
+    ("?budget=1", "unknown query parameter"),
 ])
 def test_questions_without_answer_are_refused(server, question, says):
     with pytest.raises(RuntimeError) as caught:

@@ -148,6 +148,34 @@ def test_a_bar_shows_how_far_a_check_is(server, tmp_path):
     assert server.request("GET", "/api/v1/tasks") == {"tasks": []}
 
 
+def test_a_bar_shows_how_far_optimize_is(server):
+    server.query("create table holed with (chunk_rows = 1000) as select value as n from generate_series(0, 1499999)")
+    server.query("delete from holed where n % 1000 = 0")
+    with PseudoTerminal("sql", "--url", f"grpc://{server.flight}", "OPTIMIZE holed") as terminal:
+        terminal.expect("optimizing [", " of ", "1500 rows affected in ")
+        assert terminal.end() == 0
+    work = "select work_done_bytes as done, work_total_bytes as total from system.queries where sql = 'OPTIMIZE holed'"
+    [known] = server.query(work).to_pylist()
+    assert known["done"] == known["total"] > 1_000_000, known
+    [known] = [query for query in server.request("GET", "/api/v1/queries")["items"] if query["sql"] == "OPTIMIZE holed"]
+    assert known["work_done_bytes"] == known["work_total_bytes"] > 1_000_000, known
+    # A statement that does not count its work.
+    [none] = server.query(work.replace("OPTIMIZE holed", "delete from holed where n % 1000 = 0")).to_pylist()
+    assert none == {"done": 0, "total": 0}
+
+
+@pytest.mark.parametrize("ending", ["csv", "tsv", "json", "ndjson", "arrow", "arrows", "parquet"])
+def test_copied_rows_come_back_in_every_format(server, sql, tmp_path, ending):
+    columns = "n bigint, t varchar, x double, b boolean"
+    sql(f"create table source_{ending} ({columns})", f"create table target_{ending} ({columns})",
+        f"insert into source_{ending} values (1, 'a,b \"c\"', 1.5, true), (2, null, -3e10, false), (3, 'ö', null, null)")
+    file = tmp_path / f"rows.{ending}"
+    copied = sql(f"\\copy source_{ending} to '{file}'", f"\\copy target_{ending} from '{file}'")
+    assert f"3 rows written to {file}\n" in copied.stderr
+    rows = [server.query(f"select * from {name}_{ending} order by n").to_pylist() for name in ("source", "target")]
+    assert rows[0] == rows[1] and len(rows[0]) == 3, rows
+
+
 def test_shells_complete_and_man_pages_are_written(tmp_path):
     for shell in ("bash", "zsh", "fish"):
         assert "placement" in terrace("completions", shell).stdout

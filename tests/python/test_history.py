@@ -33,6 +33,8 @@ def test_a_request_says_how_far_back_and_how_fine(server):
     eventually(lambda: history(server)["points"])
     assert len(history(server, "?last=1h&points=2")["points"]) in (1, 2)
     assert history(server, "?last=0s")["points"] == []
+    with pytest.raises(RuntimeError, match="400 .*unknown query parameter 'state'; there are: limit, offset"):
+        server.request("GET", "/api/v1/queries?state=failed")
     for parameters, why in (("?points=1", "between 2 and 1440"), ("?points=1441", "between 2 and 1440"), ("?last=long", "duration"), ("?width=2", "width")):
         with pytest.raises(RuntimeError, match=f"400 .*{why}"):
             history(server, parameters)

@@ -15,6 +15,7 @@ import pyarrow.parquet
 import pytest
 
 import server as process
+from pseudo_terminal import PseudoTerminal
 from server import Server, terrace
 
 ROWS = 400_000
@@ -362,6 +363,22 @@ def test_an_address_that_asks_for_encryption_is_never_used_without(tmp_path):
         refused = terrace("health", "--http-addr", f"https://{server.http}", check=False)
         assert refused.returncode != 0 and "does not speak TLS" in refused.stderr, refused.stderr
         assert terrace("health", "--http-addr", f"http://{server.http}").returncode == 0
+
+
+def test_the_sum_and_the_next_step_are_told(tmp_path):
+    files = [tmp_path / "one.csv", tmp_path / "two.csv"]
+    for file, rows in zip(files, (3, 4)):
+        file.write_text("a\n" + "1\n" * rows)
+    with Server(tmp_path / "data") as server:
+        told = terrace("load", *files, *place(server)).stderr
+        assert re.search(r"^2 tables +7 rows in \d+\.\d s$", told, re.M) and "next:" not in told, told
+        assert "tables" not in terrace("load", files[0], "--replace", *place(server)).stderr
+        with PseudoTerminal("load", files[0], "--replace", *place(server)) as terminal:
+            terminal.expect("next: terrace sql '\\dt' with the same --url or --profile lists the tables")
+            assert terminal.end() == 0
+        with PseudoTerminal("load", files[0], "--replace", env={"TERRACE_URL": f"grpc://{server.flight}"}) as terminal:
+            terminal.expect("next: terrace sql '\\dt' lists the tables, terrace sql opens a prompt")
+            assert terminal.end() == 0
 
 
 def metric(server, name):

@@ -229,6 +229,26 @@ def test_files_are_read_written_and_copied(prompt, server, tmp_path):
     terminal.expect("in a circle", PROMPT)
 
 
+def test_the_prompt_goes_to_another_server(prompt, server, tmp_path):
+    profiles = tmp_path / "profiles.toml"
+    with Server(tmp_path / "other") as other:
+        other.query("create table elsewhere as select 1 as a")
+        profiles.write_text(f'[other]\nurl = "grpc://{other.flight}"\n')
+        terminal = prompt(env={"TERRACE_PROFILES": str(profiles)})
+        assert "no profile 'none'; there are: other" in run(terminal, "\\c none")
+        assert "shells" in run(terminal, "\\dt"), "the connection stays as it was"
+        assert f"grpc://{other.flight} as nobody" in run(terminal, "\\c other")
+        tables = run(terminal, "\\dt")
+        assert "elsewhere" in tables and "shells" not in tables
+        # So do the names that Tab knows.
+        terminal.send("select a from else")
+        eventually(lambda: terminal.send("\t") or terminal.read(0.3) and "elsewhere" in terminal.seen)
+        terminal.enter(";")
+        terminal.expect("| 1 |", PROMPT)
+        assert f"grpc://{server.flight} as nobody" in run(terminal, f"\\c grpc://{server.flight}")
+        assert "shells" in run(terminal, "\\dt")
+
+
 def test_colours_are_for_terminals_that_want_them(prompt):
     terminal = prompt(env={"NO_COLOR": ""})
     terminal.enter("select 'x' as letter;")

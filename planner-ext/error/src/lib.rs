@@ -283,7 +283,24 @@ fn plan_error(what: &str) -> Error {
     {
         return missing_table(name.strip_prefix("terrace.public.").unwrap_or(name));
     }
-    Error::invalid(what)
+    Error::invalid(reworded(&what).unwrap_or(what))
+}
+
+/// A message of the planner in the words of who wrote the statement; nothing where its own will do.
+fn reworded(what: &str) -> Option<String> {
+    if let Some(rest) = what.strip_prefix("Invalid function '") {
+        let mut quoted = rest.split('\'').step_by(2);
+        let name = quoted.next()?;
+        let near = quoted.next().map_or_else(String::new, |near| format!("; the most similar name is '{near}'"));
+        return Some(format!(
+            "function '{name}' does not exist{near}; information_schema.routines lists the functions there are"
+        ));
+    }
+    let rest = what.strip_prefix("Inconsistent data length across values list: got ")?;
+    let (given, rest) = rest.split_once(" values in row ")?;
+    let (row, wanted) = rest.split_once(" but expected ")?;
+    let row: u64 = row.parse().ok()?;
+    Some(format!("row {} of VALUES has {given} values where {wanted} are wanted", row + 1))
 }
 
 /// The error of a table that does not exist.
@@ -332,6 +349,23 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
+
+    #[test]
+    fn messages_of_the_planner_are_for_who_wrote_the_statement() {
+        let says = |what: &str| Error::from(DataFusionError::Plan(what.to_owned())).message().to_owned();
+        assert_eq!(
+            says("Invalid function 'json_extract'.\nDid you mean 'union_extract'?"),
+            "function 'json_extract' does not exist; the most similar name is 'union_extract'; information_schema.routines \
+             lists the functions there are"
+        );
+        assert_eq!(
+            says("Inconsistent data length across values list: got 2 values in row 1 but expected 3"),
+            "row 2 of VALUES has 2 values where 3 are wanted"
+        );
+        for other in ["Invalid function", "Inconsistent data length across values list: got few"] {
+            assert_eq!(says(other), other);
+        }
+    }
 
     /// However an error of a file or of a pattern is wrapped, it is the request that is wrong.
     #[test]

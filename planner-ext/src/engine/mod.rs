@@ -182,7 +182,7 @@ pub use plan_cache::PlanCacheCounts;
 pub(crate) use registry::QueryLogEntry;
 pub use registry::{
     Counters, LoggedValues, MemoryUse, Outcome, QueryLog, QueryLogOptions, ReadWaits, StatementRecord, StatementState,
-    StopOrder, TraceIdOf,
+    StatementWork, StopOrder, TraceIdOf,
 };
 pub use rule::RuleOrder;
 pub use session::{OptionKind, Session};

@@ -1,6 +1,7 @@
 //! OPTIMIZE: seals a table's recent inserts and rewrites its holed and small chunks, a group at a time.
 //!
-//! Between two groups the statement can be cancelled; groups that were rewritten before stay rewritten.
+//! Between two groups the statement can be cancelled; groups that were rewritten before stay rewritten. Before each group
+//! it notes how much is left.
 
 use std::sync::Arc;
 
@@ -29,10 +30,17 @@ impl Execute for OptimizeCommand {
         loop {
             let store = Arc::clone(&engine.store);
             let table = Arc::clone(&table);
-            match engine.blocking_upkeep(move || Ok(store.optimize_step(&table)?)).await? {
+            let progress = execution.ticket.progress();
+            let step = engine.blocking_upkeep(move || {
+                progress.note_left(store.optimizable_bytes(&table));
+                Ok(store.optimize_step(&table)?)
+            });
+            match step.await? {
                 Some(done) => dropped += done.rows_dropped,
-                None => return Ok(dropped),
+                None => break,
             }
         }
+        execution.ticket.progress().note_left(0);
+        Ok(dropped)
     }
 }

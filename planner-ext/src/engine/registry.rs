@@ -5,6 +5,7 @@
 //!
 //! - `counters`: counts of ended statements
 //! - `ended`: what is kept of ended statements
+//! - `progress`: how far a statement is that counts its work
 //! - `query_log`: ended statements in files
 //! - `record`: what is known of a statement, running or ended
 //! - `stopping`: stops statements to free memory, and when rights change
@@ -34,6 +35,7 @@ use crate::error::{Error, ErrorKind, Result};
 
 mod counters;
 mod ended;
+mod progress;
 mod query_log;
 mod record;
 mod stopping;
@@ -42,6 +44,8 @@ mod trace;
 
 pub use counters::Counters;
 pub(super) use ended::EndedStatements;
+pub use progress::StatementWork;
+use progress::WorkProgress;
 pub(crate) use query_log::QueryLogEntry;
 pub use query_log::{LoggedValues, QueryLog, QueryLogOptions};
 pub use record::{MemoryUse, Outcome, ReadWaits, StatementRecord, StatementState};
@@ -80,6 +84,7 @@ struct RunningStatement {
     scans: Arc<StatementScans>,
     spill: Arc<StatementSpill>,
     writing: Arc<WritingStatement>,
+    progress: Arc<WorkProgress>,
     /// Puts its id, session, user and trace into lines of the log about its work.
     span: Span,
     trace: StatementTrace,
@@ -166,6 +171,7 @@ impl RunningStatement {
             read_wait_us: self.scans.read_wait().as_micros() as u64 + self.writing.key_wait_us(),
             read_waits: self.read_waits(),
             write_wait_us: self.writing.write_wait_us(),
+            work: self.progress.work(),
             error: None,
             error_kind: None,
             scans: Arc::default(),
@@ -301,6 +307,7 @@ impl Registry {
             memory,
             spill: self.spill_space.for_statement(scans.id()),
             writing: Arc::new(WritingStatement::new(scans.id())),
+            progress: Arc::default(),
             scans,
         });
         // Checked under the lock: after `refuse_new` no statement is added.
@@ -430,6 +437,11 @@ impl Ticket {
     /// Where the store records how long it waits for its writes and checks of keys.
     pub(super) fn writing(&self) -> Arc<WritingStatement> {
         Arc::clone(&self.statement.writing)
+    }
+
+    /// Where it notes how far it is.
+    pub(super) fn progress(&self) -> Arc<WorkProgress> {
+        Arc::clone(&self.statement.progress)
     }
 
     /// Where its scans record their reads.

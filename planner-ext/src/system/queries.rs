@@ -44,6 +44,8 @@ pub(super) fn columns() -> ColumnList<StatementRecord> {
         .count("prefetch_wait_us", |s| s.read_waits.prefetch_us)
         .count("spill_wait_us", |s| s.read_waits.spill_us)
         .count("write_wait_us", |s| s.write_wait_us)
+        .count("work_done_bytes", |s| s.work.done_bytes)
+        .count("work_total_bytes", |s| s.work.total_bytes)
         .optional_text("error", |s| s.error.clone())
 }
 

@@ -140,6 +140,7 @@ fn stages(options: &Options, server: &Server) -> Result<Vec<String>> {
     let report = Report::new(options.scale, budget_bytes, queries, &after, &epoch);
     out!("{}", report::query_table(&report));
     show_why(server, &epoch)?;
+    show_next(options, server);
     if let Some(path) = &options.json {
         let text = serde_json::to_string_pretty(&report).map_err(|e| Error::System(e.to_string()))?;
         std::fs::write(path, text + "\n").map_err(|e| Error::file(path, e))?;
@@ -147,7 +148,7 @@ fn stages(options: &Options, server: &Server) -> Result<Vec<String>> {
     Ok(report.queries.iter().filter(|q| !q.equal).map(|q| format!("Q{}", q.q)).collect())
 }
 
-/// Prints the largest moves with their reasons, the heat map, and how to connect.
+/// Prints the largest moves with their reasons, and the heat map.
 fn show_why(server: &Server, epoch: &EpochReport) -> Result<()> {
     let e = &epoch.epoch;
     outln!(
@@ -160,11 +161,21 @@ fn show_why(server: &Server, epoch: &EpochReport) -> Result<()> {
     outln!("\n6  Accesses to lineitem");
     let lineitem = TableName { schema: "public".to_owned(), name: "lineitem".to_owned() };
     out!("{}", heatmap::draw(&heatmap::counts(&*server.store().table(&lineitem)?), width()));
-    outln!("\n7  Connect from Python (terrace demo --keep-serving keeps the server running)");
+    Ok(())
+}
+
+/// Prints how to go on: only a server that stays can be connected to.
+fn show_next(options: &Options, server: &Server) {
+    if !options.keep_serving {
+        outln!(
+            "\n7  Look around: terrace demo --keep-serving keeps the server running, for the cockpit, terrace sql and Python"
+        );
+        return;
+    }
+    outln!("\n7  Connect from Python");
     for line in serve::python_lines(&server.connection()) {
         outln!("  {line}");
     }
-    Ok(())
 }
 
 /// Characters left for the heat map.

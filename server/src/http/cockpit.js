@@ -5,6 +5,8 @@ import { bytes, count, short, time } from "./cockpit/units.mjs";
 import { drawTiers, know, tiers } from "./cockpit/tiers.mjs";
 import { drawLines } from "./cockpit/lines.mjs";
 import { drawQueries, listenToStatement, openStatement, refreshStatement } from "./cockpit/statements.mjs";
+import { listenToStatements, refreshStatements } from "./cockpit/statement_list.mjs";
+import { refreshNodes } from "./cockpit/nodes.mjs";
 import { drawIo } from "./cockpit/disk.mjs";
 import { drawControl, drawEpoch, listenToEpochs } from "./cockpit/epochs.mjs";
 import { advise, listenToAdvisor, redrawAdvice } from "./cockpit/advisor.mjs";
@@ -14,7 +16,8 @@ import { give, listenToEditor, openEditor } from "./cockpit/editor.mjs";
 
 const api = path => call("/api/v1/" + path);
 function drawServer(s) {
-  const facts = [["version", s.version], ["up", time(s.uptime_us)], ["Flight SQL", s.flight_url], ["resident", bytes(s.resident_bytes)], ["sessions", count(s.sessions)]];
+  const facts = [["version", s.version], ["up", time(s.uptime_us)], ["Flight SQL", s.flight_url], ["resident", bytes(s.resident_bytes)], ["sessions", count(s.sessions)], ["user", s.user]];
+  $("nodeslink").hidden = s.nodes < 2;
   if (!$("facts").children.length) $("facts").append(...facts.map(([k]) => el("span", {}, k + " ", el("b"))));
   facts.forEach(([, v], i) => set($("facts").children[i].lastChild, v));
 }
@@ -37,10 +40,12 @@ async function refreshOverview() {
 const PAGES = {
   overview: { place: "overview", title: "", every: 2000, refresh: refreshOverview },
   sql: { place: "page-sql", title: "SQL", every: 10000, open: openEditor },
+  statements: { place: "page-statements", title: "Statements", every: 5000, refresh: refreshStatements },
   tables: { place: "page-tables", title: "Tables", every: 5000, refresh: refreshTables },
   table: { place: "page-table", title: "Table", every: 2000, open: openTable, refresh: refreshTable },
   advisor: { place: "page-advisor", title: "Advisor", every: 2000, refresh: async () => { const [all, epochs] = await Promise.all(["tiers", "epochs?limit=1"].map(api)); know(all.items); await advise(all.items, epochs.items[0]); } },
   moves: { place: "page-moves", title: "Moves", every: 5000, refresh: async () => refreshMoves((await api("epochs?limit=1")).items[0]) },
+  nodes: { place: "page-nodes", title: "Nodes", every: 2000, refresh: refreshNodes },
   statement: { place: "statement", title: "Statement", every: 2000, open: openStatement, refresh: refreshStatement },
 };
 
@@ -57,7 +62,7 @@ function openPage() {
   hideTip();
   for (const { place } of Object.values(PAGES)) $(place).hidden = place !== page.place;
   document.title = page.title ? `${page.title}${now.id ? ` ${now.name === "table" ? short(now.id) : now.id}` : ""} · Terrace` : "Terrace";
-  const inNav = { table: "tables", statement: "overview" }[now.name] ?? now.name;
+  const inNav = { table: "tables", statement: "statements" }[now.name] ?? now.name;
   for (const link of $("pages").children) link.getAttribute("href") === `#${inNav === "overview" ? "" : inNav}` ? link.setAttribute("aria-current", "page") : link.removeAttribute("aria-current");
   const before = last;
   last = now;
@@ -105,7 +110,7 @@ async function ask(name, id) {
   await PAGES[name].refresh?.(id);
 }
 
-listenToEpochs(refresh); listenToStatement(refresh, give); listenToAdvisor(refresh); listenToMoves(); listenToTables(); listenToEditor();
+listenToEpochs(refresh); listenToStatement(refresh, give); listenToAdvisor(refresh); listenToMoves(); listenToStatements(); listenToTables(); listenToEditor();
 $("asknot").onclick = () => $("ask").close();
 addEventListener("hashchange", openPage);
 addEventListener("resize", () => { hideTip(); if (address().name === "advisor") redrawAdvice(); });

@@ -19,7 +19,7 @@ const STYLE: &str = include_str!("cockpit.css");
 const SCRIPT: &str = include_str!("cockpit.js");
 const SCRIPT_TYPE: &str = "text/javascript; charset=utf-8";
 /// Modules of the script, by file.
-const MODULES: [(&str, &str); 18] = [
+const MODULES: [(&str, &str); 20] = [
     ("advisor.mjs", include_str!("cockpit/advisor.mjs")),
     ("api.mjs", include_str!("cockpit/api.mjs")),
     ("complete.mjs", include_str!("cockpit/complete.mjs")),
@@ -31,9 +31,11 @@ const MODULES: [(&str, &str); 18] = [
     ("heatmap.mjs", include_str!("cockpit/heatmap.mjs")),
     ("lines.mjs", include_str!("cockpit/lines.mjs")),
     ("moves.mjs", include_str!("cockpit/moves.mjs")),
+    ("nodes.mjs", include_str!("cockpit/nodes.mjs")),
     ("past.mjs", include_str!("cockpit/past.mjs")),
     ("plan.mjs", include_str!("cockpit/plan.mjs")),
     ("split.mjs", include_str!("cockpit/split.mjs")),
+    ("statement_list.mjs", include_str!("cockpit/statement_list.mjs")),
     ("statements.mjs", include_str!("cockpit/statements.mjs")),
     ("tables.mjs", include_str!("cockpit/tables.mjs")),
     ("tiers.mjs", include_str!("cockpit/tiers.mjs")),

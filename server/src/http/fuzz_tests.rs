@@ -222,6 +222,7 @@ fn examples(copy: &Path) -> Vec<Vec<u8>> {
         api("GET /api/v1/advisor?points=5&at=25%25,40%25&more=4MiB&goal=1.5", ""),
         api("GET /api/v1/queries?limit=1", ""),
         api("GET /api/v1/tasks", ""),
+        api("GET /api/v1/nodes", ""),
         api("GET /api/v1/history?last=2h&points=10", ""),
         api(
             "POST /api/v1/tables/t/placement-rules",

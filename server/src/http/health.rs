@@ -7,10 +7,11 @@
 
 use std::sync::Arc;
 
-use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
+use axum::{Extension, Json};
 use serde::Serialize;
+use terrace_access::Principal;
 use terrace_tier_store::store::TierInfo;
 use utoipa::ToSchema;
 
@@ -132,6 +133,10 @@ pub struct ServerStatus {
     sessions: i64,
     /// True when the API needs credentials.
     authentication: bool,
+    /// Name of the user who asks.
+    user: String,
+    /// Nodes of the process that execute parts of queries; 0 where there are not several.
+    nodes: usize,
 }
 
 /// Shows the status of the server.
@@ -141,7 +146,7 @@ pub struct ServerStatus {
     operation_id = "server",
     responses((status = 200, description = "The status", body = ServerStatus)),
 )]
-pub async fn server(State(state): State<Arc<AppState>>) -> Json<ServerStatus> {
+pub async fn server(State(state): State<Arc<AppState>>, Extension(caller): Extension<Principal>) -> Json<ServerStatus> {
     let info = &state.info;
     Json(ServerStatus {
         version: info.version.clone(),
@@ -151,6 +156,8 @@ pub async fn server(State(state): State<Arc<AppState>>) -> Json<ServerStatus> {
         resident_bytes: crate::metrics::resident_bytes(),
         sessions: state.flight.sessions(),
         authentication: !state.users().is_open(),
+        user: caller.user,
+        nodes: state.engine.nodes().len(),
     })
 }
 

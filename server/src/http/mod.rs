@@ -25,12 +25,14 @@
 //! - [`maintenance`]: check, backup, disk usage
 //! - [`metrics`]: Prometheus text
 //! - [`moves`]: log of moves
+//! - [`nodes`]: nodes that execute parts of queries
 //! - [`openapi`]: the OpenAPI document
 //! - [`orders`]: bring back, warm up, roll back
 //! - [`page`]: paging of lists
 //! - [`placement`]: placement rules
 //! - [`problem`]: errors as `application/problem+json`
 //! - [`queries`]: statements: list, cancel
+//! - [`query_parameters`]: refuses query parameters that a route does not have
 //! - [`rights`]: what each route needs
 //! - [`routes`]: the list of routes
 //! - [`service`]: serves connections, within limits of time and size
@@ -56,12 +58,14 @@ mod io;
 mod maintenance;
 mod metrics;
 mod moves;
+mod nodes;
 mod openapi;
 mod orders;
 mod page;
 mod placement;
 mod problem;
 mod queries;
+mod query_parameters;
 mod rights;
 mod routes;
 mod service;

@@ -107,6 +107,10 @@ pub struct QueryItem {
     spill_wait_us: u64,
     /// Time until the chunk files of its rows were durable, summed over the threads that write them, in microseconds.
     write_wait_us: u64,
+    /// Bytes of its work that are done, where it counts its work, as OPTIMIZE does.
+    work_done_bytes: u64,
+    /// Bytes of its work in all, as far as they are known; 0 where it does not count its work.
+    work_total_bytes: u64,
     /// The error with which it ended; of statements of others its kind, except for superusers. `null`: none.
     #[schema(required)]
     error: Option<String>,
@@ -148,6 +152,8 @@ impl From<StatementRecord> for QueryItem {
             prefetch_wait_us: record.read_waits.prefetch_us,
             spill_wait_us: record.read_waits.spill_us,
             write_wait_us: record.write_wait_us,
+            work_done_bytes: record.work.done_bytes,
+            work_total_bytes: record.work.total_bytes,
             error: record.error,
         }
     }

@@ -1,6 +1,7 @@
 //! Which right each route needs: the guard says who calls, and the check in front of a route whether that one may.
 //!
 //! A route is added together with its rights ([`Routes::with`]), so that none can be forgotten. What is not said is for superusers.
+//! Behind them its query parameters are looked at.
 
 use std::sync::Arc;
 
@@ -12,6 +13,7 @@ use terrace_access::{Authority, Right};
 use utoipa_axum::router::{OpenApiRouter, UtoipaMethodRouter};
 
 use super::problem::{Problem, Result};
+use super::query_parameters::QueryParameters;
 use super::state::AppState;
 
 /// What a request needs.
@@ -108,9 +110,14 @@ impl Routes {
     pub(super) fn with(mut self, rights: RouteRights, routes: UtoipaMethodRouter<Arc<AppState>>) -> Self {
         let (schemas, paths, handlers) = routes;
         self.rights.extend(paths.paths.keys().map(|path| (path.clone(), rights)));
-        let check = from_fn(move |request: Request, next: Next| async move {
-            rights.check(&request)?;
-            Ok::<Response, Problem>(next.run(request).await)
+        let parameters = Arc::new(QueryParameters::documented(&paths));
+        let check = from_fn(move |request: Request, next: Next| {
+            let parameters = Arc::clone(&parameters);
+            async move {
+                rights.check(&request)?;
+                parameters.check(request.method(), request.uri())?;
+                Ok::<Response, Problem>(next.run(request).await)
+            }
         });
         self.router = self.router.routes((schemas, paths, handlers.route_layer(check)));
         self
@@ -132,7 +139,7 @@ mod tests {
     use super::*;
 
     /// What each request needs. A route without a line here fails the test.
-    const MATRIX: [&str; 50] = [
+    const MATRIX: [&str; 51] = [
         "DELETE /api/v1/queries/{id} login",
         "DELETE /api/v1/tables/{name}/placement-rules TIERING",
         "DELETE /api/v1/tables/{name}/placement-rules/{rule} TIERING",
@@ -145,6 +152,7 @@ mod tests {
         "GET /api/v1/io MONITOR",
         "GET /api/v1/moves MONITOR",
         "GET /api/v1/moves/export MONITOR",
+        "GET /api/v1/nodes MONITOR",
         "GET /api/v1/openapi.json login",
         "GET /api/v1/placement MONITOR",
         "GET /api/v1/placement-rules MONITOR",

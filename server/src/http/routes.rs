@@ -16,7 +16,7 @@ use super::rights::{MONITOR, Need, RouteRights, Routes};
 use super::state::AppState;
 use super::{
     advisor, calibration, cockpit, control, epochs, explain, guard, health, heatmap, history, io, maintenance, metrics,
-    moves, openapi, orders, placement, queries, sql, tables, tasks, tiers, trace,
+    moves, nodes, openapi, orders, placement, queries, sql, tables, tasks, tiers, trace,
 };
 
 /// Bytes of the largest request body that is read.
@@ -69,6 +69,7 @@ pub(super) fn documented() -> Routes {
         .with(MONITOR.changes(Right::Backup), routes!(maintenance::backup))
         .with(MONITOR, routes!(maintenance::usage))
         .with(MONITOR, routes!(tasks::list))
+        .with(MONITOR, routes!(nodes::list))
         .with(MONITOR, routes!(queries::list))
         .with(MONITOR.logins_delete(), routes!(queries::one, queries::cancel))
         .with(login.logins_change(), with_bodies(STATEMENT_LIMIT_BYTES, routes!(sql::run)))

@@ -52,6 +52,7 @@ mod target;
 mod union;
 
 use std::collections::HashMap;
+use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -70,7 +71,7 @@ use crate::profiles::ConnectionOptions;
 use crate::terminal::errln;
 use columns::{filled, has_untyped, with_text};
 use files::ReadOptions;
-use progress::Progress;
+use progress::{Progress, Sum};
 use source::Source;
 pub use target::Target;
 
@@ -154,16 +155,34 @@ pub fn run(options: &Options) -> Result<()> {
         }
         None => Target::Server(Box::new(runtime.block_on(Client::connect(&options.connection.resolve()?))?)),
     };
+    let mut sum = Sum::default();
     for source in sources {
         tell_gaps(&source);
-        if options.resume {
+        let rows = if options.resume {
             let rows = options.part_rows.max(1);
-            runtime.block_on(Box::pin(resume::load(&mut target, source, mode, rows)))?;
+            runtime.block_on(Box::pin(resume::load(&mut target, source, mode, rows)))?
         } else {
-            runtime.block_on(load(&mut target, source, mode))?;
-        }
+            Some(runtime.block_on(load(&mut target, source, mode))?)
+        };
+        rows.into_iter().for_each(|rows| sum.add(rows));
     }
-    instance.map_or(Ok(()), |instance| instance.flush())
+    instance.map_or(Ok(()), |instance| instance.flush())?;
+    sum.tell();
+    if std::io::stderr().is_terminal() {
+        errln!("{}", next_step(options));
+    }
+    Ok(())
+}
+
+/// What to do with the rows.
+fn next_step(options: &Options) -> String {
+    match &options.data_dir {
+        Some(folder) => format!("next: terrace serve --data-dir {}", folder.display()),
+        None if options.connection.names_a_server() => {
+            "next: terrace sql '\\dt' with the same --url or --profile lists the tables".to_owned()
+        }
+        None => "next: terrace sql '\\dt' lists the tables, terrace sql opens a prompt".to_owned(),
+    }
 }
 
 /// The tables to load: with `--table` one of all sources.

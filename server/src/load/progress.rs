@@ -1,4 +1,4 @@
-//! Progress on stderr: a bar on a terminal, plain lines elsewhere.
+//! Progress on stderr: a bar on a terminal, plain lines elsewhere; and the sum of several tables.
 
 use std::io::IsTerminal;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,16 +6,20 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use terrace_tier_store::clock::{Clock, SystemClock};
 
+use crate::layout::{plural, span};
 use crate::terminal::errln;
 use crate::units::human_bytes;
 
 /// Time between two plain lines.
 const LINE_US: u64 = 5_000_000;
+/// Time after which the rate tells how long the rest takes.
+const SETTLED_US: u64 = 1_000_000;
 
 /// Progress of one table.
 #[derive(Debug)]
 pub struct Progress {
     table: String,
+    expected: Option<u64>,
     bar: ProgressBar,
     plain: bool,
     clock: SystemClock,
@@ -40,6 +44,7 @@ impl Progress {
         bar.set_prefix(table.to_owned());
         Self {
             table: table.to_owned(),
+            expected: rows,
             bar,
             plain,
             clock: SystemClock::default(),
@@ -60,11 +65,11 @@ impl Progress {
         self.rows.fetch_add(rows, Ordering::Relaxed);
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
         self.bar.inc(rows);
-        self.bar.set_message(self.rates());
+        self.bar.set_message(self.rates() + &self.rest());
         let now_us = self.clock.now_us();
         if self.plain && now_us >= self.next_line_us.load(Ordering::Relaxed) {
             self.next_line_us.store(now_us + LINE_US, Ordering::Relaxed);
-            errln!("{}: {} rows, {}", self.table, self.rows.load(Ordering::Relaxed), self.rates());
+            errln!("{}: {} rows, {}{}", self.table, self.rows.load(Ordering::Relaxed), self.rates(), self.rest());
         }
     }
 
@@ -86,11 +91,49 @@ impl Progress {
         self.bar.finish_and_clear();
     }
 
+    /// How long the rest of the rows takes, where that is known.
+    fn rest(&self) -> String {
+        let rows = self.rows.load(Ordering::Relaxed);
+        let left = self.expected.and_then(|expected| expected.checked_sub(self.bar.position()));
+        let left_us = left.and_then(|left| time_left_us(self.clock.now_us(), rows, left));
+        left_us.map_or_else(String::new, |left_us| format!(", {} left", span(left_us)))
+    }
+
     fn rates(&self) -> String {
         let seconds = (self.clock.now_us() as f64 / 1e6).max(1e-3);
         let rows = self.rows.load(Ordering::Relaxed) as f64 / seconds;
         let bytes = self.bytes.load(Ordering::Relaxed) as f64 / seconds;
         format!("{} rows/s, {}/s", human_count(rows), human_bytes(bytes as u64))
+    }
+}
+
+/// The time that `left` rows take, when `rows` took `elapsed_us`; nothing while that is too short to tell.
+fn time_left_us(elapsed_us: u64, rows: u64, left: u64) -> Option<u64> {
+    let is_known = elapsed_us >= SETTLED_US && rows > 0 && left > 0;
+    is_known.then(|| (elapsed_us as f64 * left as f64 / rows as f64) as u64)
+}
+
+/// The tables of one command.
+#[derive(Debug, Default)]
+pub struct Sum {
+    tables: u64,
+    rows: u64,
+    clock: SystemClock,
+}
+
+impl Sum {
+    /// Counts a table that was loaded.
+    pub fn add(&mut self, rows: u64) {
+        self.tables += 1;
+        self.rows += rows;
+    }
+
+    /// Tells the sum, where there is one.
+    pub fn tell(&self) {
+        if self.tables > 1 {
+            let tables = plural(self.tables, "table");
+            errln!("{tables:<16} {:>12} rows in {:.1} s", self.rows, self.clock.now_us() as f64 / 1e6);
+        }
     }
 }
 
@@ -100,5 +143,23 @@ fn human_count(value: f64) -> String {
         v if v >= 1e6 => format!("{:.1} M", v / 1e6),
         v if v >= 1e3 => format!("{:.1} k", v / 1e3),
         v => format!("{v:.0}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rest_is_told_once_the_rate_is_known() {
+        assert_eq!(time_left_us(2_000_000, 100, 300), Some(6_000_000));
+        assert_eq!(time_left_us(900_000, 100, 300), None, "it has just begun");
+        assert_eq!(time_left_us(2_000_000, 0, 300), None);
+        assert_eq!(time_left_us(2_000_000, 300, 0), None, "nothing is left");
+    }
+
+    #[test]
+    fn counts_are_short() {
+        assert_eq!([999.0, 1_500.0, 2.6e6].map(human_count), ["999", "1.5 k", "2.6 M"]);
     }
 }

@@ -17,12 +17,12 @@ mod remote;
 use std::path::PathBuf;
 
 use clap::Args;
-use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use terrace_tier_store::store::Progress;
 
+use crate::bar::{new_bar, show};
 use crate::error::{Error, Result};
 use crate::profiles::HttpOptions;
 use crate::terminal::outln;
@@ -61,22 +61,6 @@ fn with_bar<T>(what: &str, work: impl FnOnce(&mut dyn FnMut(Progress) -> bool) -
     });
     bar.finish_and_clear();
     done
-}
-
-fn new_bar(what: &str) -> ProgressBar {
-    let bar = ProgressBar::no_length();
-    let template =
-        "{prefix:<10} [{bar:30}] {percent:>3} %  {binary_bytes} of {binary_total_bytes}, {binary_bytes_per_sec}";
-    if let Ok(style) = ProgressStyle::with_template(template) {
-        bar.set_style(style.progress_chars("=> "));
-    }
-    bar.set_prefix(what.to_owned());
-    bar
-}
-
-fn show(bar: &ProgressBar, progress: Progress) {
-    bar.set_length(progress.total_bytes);
-    bar.set_position(progress.done_bytes);
 }
 
 /// Prints a report as JSON.

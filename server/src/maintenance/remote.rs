@@ -10,7 +10,7 @@ use indicatif::ProgressBar;
 use serde::Deserialize;
 use terrace_tier_store::store::Progress;
 
-use super::{new_bar, show};
+use crate::bar::{new_bar, show};
 use crate::error::Result;
 use crate::http_client::HttpConnection;
 

@@ -94,6 +94,22 @@ pub struct HttpOptions {
 }
 
 impl ConnectionOptions {
+    /// Options that name a server by its address, such as `grpc://HOST:PORT`, or by a profile.
+    pub fn at(place: &str) -> Self {
+        let place = place.to_owned();
+        match place.contains("://") {
+            true => Self { url: Some(place), ..Self::default() },
+            false => {
+                Self { login: LoginOptions { profile: Some(place), ..LoginOptions::default() }, ..Self::default() }
+            }
+        }
+    }
+
+    /// Whether options say where the server is.
+    pub fn names_a_server(&self) -> bool {
+        self.url.is_some() || self.login.profile.is_some()
+    }
+
     /// The connection that the options, the environment and the profile make.
     ///
     /// # Errors

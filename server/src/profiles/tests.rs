@@ -31,6 +31,16 @@ fn layers(is_named: Option<bool>) -> Layers<'static> {
 }
 
 #[test]
+fn a_place_is_an_address_or_a_profile() {
+    let named = |place: &str| {
+        let ConnectionOptions { url, login } = ConnectionOptions::at(place);
+        [url, login.profile]
+    };
+    assert_eq!(named("grpc+tls://h:1"), [Some("grpc+tls://h:1".to_owned()), None]);
+    assert_eq!(named("prod"), [None, Some("prod".to_owned())]);
+}
+
+#[test]
 fn options_win_over_all() {
     let options =
         LoginOptions { user: Some("ann".to_owned()), password: Some("given".to_owned()), ..Default::default() };

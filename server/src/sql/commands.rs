@@ -11,7 +11,9 @@ use super::output::{Expanded, Format};
 use super::shell::{Flow, Shell};
 use super::split;
 use super::target::Target;
+use crate::client::Client;
 use crate::error::{Error, Result};
+use crate::profiles::ConnectionOptions;
 use crate::terminal::{errln, outln};
 
 /// What `\?` shows.
@@ -32,6 +34,7 @@ SQL ends with a semicolon and may span lines. Tab completes, Ctrl-R searches the
                        rows from or to a file of this machine, in the format of its ending
   \\pset [NAME [VALUE]] settings: format, expanded, pager, timing
   \\timing [on|off]     whether times are shown
+  \\c [PROFILE|URL]     another server, of a profile or at an address; without one: \\conninfo
   \\conninfo            where this connection leads to
   \\q, quit, exit       leave (or Ctrl-D)";
 
@@ -75,7 +78,8 @@ impl Shell {
             }
             "\\copy" => copy(self, argument)?,
             "\\watch" => self.watch(argument)?,
-            "\\conninfo" => outln!("{}", self.connection.describe()),
+            "\\c" | "\\connect" if !argument.is_empty() => self.connect(argument)?,
+            "\\c" | "\\connect" | "\\conninfo" => outln!("{}", self.connection.describe()),
             _ => return Err(Error::Usage(format!("unknown command {name}; \\? lists all"))),
         }
         Ok(Flow::Continue)
@@ -91,6 +95,16 @@ impl Shell {
         let path = wanted_file("\\e", argument)?;
         editor::edit_file(&path)?;
         Ok(Flow::Edit(super::read_text(&path)?))
+    }
+
+    /// Leads the connection to another server. Where that fails, it stays as it is.
+    fn connect(&mut self, place: &str) -> Result<()> {
+        let connection = ConnectionOptions::at(place).resolve()?;
+        self.client = self.runtime.block_on(Client::connect(&connection))?;
+        self.connection = connection;
+        self.is_elsewhere = true;
+        outln!("{}", self.connection.describe());
+        Ok(())
     }
 
     fn expand(&mut self, argument: &str) -> Result<()> {

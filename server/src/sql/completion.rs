@@ -25,8 +25,9 @@ const BEFORE_TABLES: [&str; 14] = [
     "PLACEMENT",
 ];
 /// Commands of the prompt.
-const COMMANDS: [&str; 18] = [
+const COMMANDS: [&str; 19] = [
     "\\?",
+    "\\c",
     "\\conninfo",
     "\\copy",
     "\\d",
@@ -328,6 +329,7 @@ mod tests {
     #[test]
     fn commands_are_completed_with_their_arguments() {
         assert_eq!(words("\\d|"), ["\\d", "\\dt", "\\dv"]);
+        assert_eq!(words("\\c|"), ["\\c", "\\conninfo", "\\copy"]);
         assert_eq!(offered("\\d sh|"), ("sh".to_owned(), vec!["shop".to_owned()]));
         assert_eq!(offered("\\i scr|").0, "file");
         assert_eq!(offered("\\copy lineitem to x|").0, "file");

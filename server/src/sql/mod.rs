@@ -17,6 +17,7 @@
 //! - [`names`]: names of the connected server
 //! - [`output`]: rows in all formats
 //! - [`pager`]: the pager
+//! - [`progress`]: how far a statement is
 //! - [`prompt`]: the interactive prompt
 //! - [`shell`]: a connection with its settings
 //! - [`split`]: cuts text into statements and commands
@@ -35,6 +36,7 @@ mod name;
 mod names;
 mod output;
 mod pager;
+mod progress;
 mod prompt;
 mod shell;
 pub mod split;

@@ -36,7 +36,7 @@ type LineEditor = Editor<Assistant, DefaultHistory>;
 /// # Errors
 /// When the terminal fails.
 pub fn run(shell: &mut Shell) -> Result<()> {
-    let names = Names::new(shell.connection.clone());
+    let mut names = Names::new(shell.connection.clone());
     let mut editor = line_editor(names.clone())?;
     let history = history_file();
     if let Some(path) = &history {
@@ -61,6 +61,10 @@ pub fn run(shell: &mut Shell) -> Result<()> {
                 }
                 if std::mem::take(&mut shell.names_changed) {
                     names.forget();
+                }
+                if std::mem::take(&mut shell.is_elsewhere) {
+                    names = Names::new(shell.connection.clone());
+                    editor.set_helper(Some(Assistant::new(names.clone())));
                 }
             }
             Err(ReadlineError::Interrupted) => text.clear(),
@@ -168,7 +172,7 @@ fn line_editor(names: Names) -> Result<LineEditor> {
         .color_mode(colours)
         .build();
     let mut editor = LineEditor::with_config(config).map_err(terminal_error)?;
-    editor.set_helper(Some(Assistant { names, files: FilenameCompleter::new() }));
+    editor.set_helper(Some(Assistant::new(names)));
     Ok(editor)
 }
 
@@ -176,6 +180,12 @@ fn line_editor(names: Names) -> Result<LineEditor> {
 struct Assistant {
     names: Names,
     files: FilenameCompleter,
+}
+
+impl Assistant {
+    fn new(names: Names) -> Self {
+        Self { names, files: FilenameCompleter::new() }
+    }
 }
 
 impl Helper for Assistant {}

@@ -11,6 +11,7 @@ use tokio::runtime::Runtime;
 
 use super::lexer::{Kind, tokens};
 use super::output::{self, Expanded, Format, is_plan};
+use super::progress::StatementBar;
 use super::split::{self, Part, split};
 use super::target::{Sink, Target, Wanted};
 use crate::client::{Client, Connection, Outcome};
@@ -78,6 +79,8 @@ pub struct Shell {
     pub last: Option<String>,
     /// True after a statement that may have changed names.
     pub names_changed: bool,
+    /// True after a command that led the connection to another server.
+    pub is_elsewhere: bool,
     /// True at a prompt.
     pub is_prompt: bool,
     clock: SystemClock,
@@ -95,6 +98,7 @@ impl Shell {
             target: Target::standard(),
             last: None,
             names_changed: false,
+            is_elsewhere: false,
             is_prompt: false,
             clock: SystemClock::default(),
             depth: 0,
@@ -164,14 +168,20 @@ impl Shell {
         let word = first_word(statement);
         self.names_changed |= CHANGING.contains(&word.as_str());
         let wanted = self.wanted();
-        let target = &mut self.target;
-        let client = &mut self.client;
-        let done = self.runtime.block_on(async {
+        let bar = if self.settings.is_quiet { None } else { StatementBar::new(statement) };
+        let Self { client, connection, target, runtime, .. } = self;
+        let done = runtime.block_on(async {
+            let follow = async {
+                if let Some(bar) = &bar {
+                    bar.follow(connection, statement).await;
+                }
+            };
             tokio::select! {
-                done = answer(client, statement, wanted, target) => done.map(Some),
+                done = beside(follow, answer(client, statement, wanted, target)) => done.map(Some),
                 _ = tokio::signal::ctrl_c() => Ok(None),
             }
         });
+        drop(bar);
         let Some(summary) = done? else { return Ok(false) };
         let counts = COUNTING.contains(&word.as_str());
         self.tell(told(summary, counts), start_us, matches!(summary, Summary::Rows(_)));
@@ -226,6 +236,16 @@ pub fn first_word(statement: &str) -> String {
     first.map(|token| token.text.to_ascii_uppercase()).unwrap_or_default()
 }
 
+/// Does the work, and something beside it that ends with the work at the latest.
+async fn beside<T>(other: impl Future<Output = ()>, work: impl Future<Output = T>) -> T {
+    tokio::pin!(work);
+    tokio::select! {
+        done = &mut work => return done,
+        () = other => {}
+    }
+    work.await
+}
+
 /// Runs a statement and writes its rows.
 async fn answer(client: &mut Client, statement: &str, wanted: Wanted, target: &mut Target) -> Result<Summary> {
     let (schema, rows) = match client.run(statement).await? {
@@ -255,6 +275,16 @@ pub fn usual_timing(format: Option<Format>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn work_ends_whether_the_other_does_or_not() {
+        let work = async || {
+            tokio::task::yield_now().await;
+            7
+        };
+        assert_eq!(beside(async {}, work()).await, 7);
+        assert_eq!(beside(std::future::pending(), work()).await, 7);
+    }
 
     #[test]
     fn rows_are_counted_in_good_english() {

@@ -137,6 +137,12 @@ pub struct Statement {
     pub cold_bytes: u64,
     /// Bytes that it wrote to spill files.
     pub spilled_bytes: u64,
+    /// Bytes of its work that are done, where it counts its work.
+    #[serde(default)]
+    pub work_done_bytes: u64,
+    /// Bytes of its work in all; 0 where it does not count its work.
+    #[serde(default)]
+    pub work_total_bytes: u64,
     /// Its text.
     pub sql: String,
 }
@@ -214,6 +220,8 @@ mod tests {
             reserved_bytes: 0,
             cold_bytes: 0,
             spilled_bytes: 0,
+            work_done_bytes: 0,
+            work_total_bytes: 0,
             sql: String::new(),
         };
         let all = ["running", "queued", "planning", "queued"].map(statement);

@@ -140,7 +140,7 @@ fn lines(overview: &Overview, statements: &[Statement], size: Size) -> Vec<Strin
     lines.push(format!("statements: {} running, {} queued; q quits", counts.running, counts.queued));
     lines.push(String::new());
     lines.push(format!(
-        "{:>10} {:>8} {:>10} {:>12} {:>10} {:>10} {:>10}  statement",
+        "{:>10} {:>10} {:>10} {:>12} {:>10} {:>10} {:>10}  statement",
         "time", "state", "user", "rows", "memory", "read cold", "spilled"
     ));
     let mut statements: Vec<&Statement> = statements.iter().collect();
@@ -157,13 +157,22 @@ fn filled(part: u64, whole: u64) -> usize {
     filled.clamp(usize::from(part > 0), BAR)
 }
 
+/// What a statement does; of one that counts its work, how much of it is done.
+fn doing(statement: &Statement) -> String {
+    match statement.work_total_bytes {
+        0 => statement.state.clone(),
+        total => format!("{} done", percent(statement.work_done_bytes, total)),
+    }
+}
+
 fn row(statement: &Statement) -> String {
-    let Statement { user, state, elapsed_us, rows, reserved_bytes, cold_bytes, spilled_bytes, sql, .. } = statement;
+    let Statement { user, elapsed_us, rows, reserved_bytes, cold_bytes, spilled_bytes, sql, .. } = statement;
+    let doing = doing(statement);
     let user: String = user.chars().take(10).collect();
     let words: Vec<&str> =
         sql.split(|c: char| c.is_whitespace() || c.is_control()).filter(|word| !word.is_empty()).collect();
     format!(
-        "{:>10} {state:>8} {user:>10} {rows:>12} {:>10} {:>10} {:>10}  {}",
+        "{:>10} {doing:>10} {user:>10} {rows:>12} {:>10} {:>10} {:>10}  {}",
         span(*elapsed_us),
         human_bytes(*reserved_bytes),
         human_bytes(*cold_bytes),
@@ -207,22 +216,26 @@ mod tests {
             reserved_bytes: 2048,
             cold_bytes: 0,
             spilled_bytes: 0,
+            work_done_bytes: 0,
+            work_total_bytes: 0,
             sql: sql.to_owned(),
         }
     }
 
     #[test]
     fn a_look_has_tiers_and_the_longest_statements_first() {
-        let statements = [statement("select 1", 1_500), statement("select\n  2\x1b[2J", 61_000_000)];
+        let optimize = Statement { work_done_bytes: 40, work_total_bytes: 50, ..statement("optimize t", 2_000_000) };
+        let statements = [statement("select 1", 1_500), statement("select\n  2\x1b[2J", 61_000_000), optimize];
         let expected = "\
 Terrace 0.1.0  up 5.0 s  ready  1.00 KiB resident  2 sessions
 dram     [##########..........] 50 B of 100 B, 50 %
 ssd                             7 B, no limit
-statements: 2 running, 0 queued; q quits
+statements: 3 running, 0 queued; q quits
 
-      time    state       user         rows     memory  read cold    spilled  statement
- 1 min 1 s  running        ann           12   2.00 KiB        0 B        0 B  select 2 [2J
-      1 ms  running        ann           12   2.00 KiB        0 B        0 B  select 1";
+      time      state       user         rows     memory  read cold    spilled  statement
+ 1 min 1 s    running        ann           12   2.00 KiB        0 B        0 B  select 2 [2J
+     2.0 s  80 % done        ann           12   2.00 KiB        0 B        0 B  optimize t
+      1 ms    running        ann           12   2.00 KiB        0 B        0 B  select 1";
         assert_eq!(lines(&overview(), &statements, USUAL).join("\n"), expected);
     }
 

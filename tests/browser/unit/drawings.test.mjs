@@ -7,7 +7,9 @@ import { choose, columnsOf, level } from "../../../server/src/http/cockpit/heatm
 import { charts, inWords, outline, roundUp, scale } from "../../../server/src/http/cockpit/lines.mjs";
 import { filtered, route, segment } from "../../../server/src/http/cockpit/moves.mjs";
 import { countedBytes, isPlan, parsePlan, summary } from "../../../server/src/http/cockpit/plan.mjs";
-import { canExplain, logged, statementFigures } from "../../../server/src/http/cockpit/statements.mjs";
+import { withRates } from "../../../server/src/http/cockpit/nodes.mjs";
+import { filteredStatements, logQuery, orderedStatements } from "../../../server/src/http/cockpit/statement_list.mjs";
+import { canExplain, doneShare, logged, statementFigures } from "../../../server/src/http/cockpit/statements.mjs";
 import { chooseTables } from "../../../server/src/http/cockpit/tables.mjs";
 import { budgetSentences } from "../../../server/src/http/cockpit/tiers.mjs";
 
@@ -109,6 +111,36 @@ test("a statement of the query log reads as one that the server keeps", () => {
   assert.equal(shown["Chunks skipped"], "9, 90 %");
   assert.equal(Object.fromEntries(statementFigures({ ...q, chunks: 0, pruned_chunks: 0 }))["Chunks skipped"], "none");
   assert.deepEqual(["SELECT 1", " explain select 1", "SHOW TABLES", "SELECT 'a text that was cut…"].map(canExplain), [true, false, false, false]);
+});
+
+test("statements are found by text, state and user, and put in order", () => {
+  const q = (id, sql, state, user, elapsed_us, more = {}) => ({ id, sql, state, user, elapsed_us, running: state === "running" || state === "queued", error: null, started_unix_us: Number(id), cold_bytes: 0, allocated_peak_bytes: 0, reserved_peak_bytes: 0, ...more });
+  const all = [q("1", "SELECT a FROM t", "done", "ann", 50, { cold_bytes: 9 }), q("2", "SELECT b", "failed", "bob", 10, { error: "division by Zero" }), q("3", "DELETE FROM t", "queued", "ann", 99, { allocated_peak_bytes: 5 }), q("4", "x", "done", "bob", 20, { reserved_peak_bytes: 7 })];
+  const found = (filter) => filteredStatements(all, { text: "", state: "", user: "", ...filter }).map((one) => one.id);
+  assert.deepEqual([found({}), found({ text: "from T" }), found({ text: "zero" }), found({ state: "active" }), found({ state: "done", user: "bob" }), found({ text: "4" })],
+    [["1", "2", "3", "4"], ["1", "3"], ["2"], ["3"], ["4"], ["4"]]);
+  const order = (name) => orderedStatements(all, name).map((one) => one.id).join("");
+  assert.deepEqual([order("newest"), order("longest"), order("read")[0], order("memory").slice(0, 2)], ["3421", "3142", "1", "43"]);
+  assert.equal(all[0].id, "1", "the list itself keeps its order");
+});
+
+test("the query log is asked by the same filter, and texts stay texts", () => {
+  assert.equal(logQuery({ text: " ", state: "active", user: "" }), "SELECT * FROM system.query_log ORDER BY started DESC LIMIT 200");
+  const sql = logQuery({ text: "It's", state: "failed", user: "o'neil" });
+  assert.match(sql, /^SELECT \* FROM system\.query_log WHERE \(strpos\(lower\(coalesce\(sql, ''\)\), 'it''s'\) > 0 OR /);
+  assert.match(sql, / AND state = 'failed' AND user_name = 'o''neil' ORDER BY started DESC LIMIT 200$/);
+});
+
+test("a statement that counts its work says how much of it is done", () => {
+  assert.deepEqual([{ running: true, work_done_bytes: 1, work_total_bytes: 3 }, { running: true, work_done_bytes: 0, work_total_bytes: 0 }, { running: false, work_done_bytes: 3, work_total_bytes: 3 }, { running: true }].map(doneShare), [33, null, null, null]);
+});
+
+test("nodes have their share of the work, and rates since the last look", () => {
+  const node = (number, tasks, items) => ({ node: number, address: `h:${number}`, tasks, items });
+  const [one, two] = withRates([node(1, 20, 30), node(2, 2, 10)], [node(1, 10, 10), node(2, 5, 50)], 2);
+  assert.deepEqual([one.share, one.taskRate, one.itemRate], [0.75, 5, 10]);
+  assert.deepEqual([two.share, two.taskRate, two.itemRate], [0.25, null, null], "the process has started anew");
+  assert.deepEqual(withRates([node(1, 0, 0)], [], 0).map((n) => [n.share, n.taskRate]), [[0, null]]);
 });
 
 test("a new budget says what it will do", () => {

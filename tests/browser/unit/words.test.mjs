@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { toCsv, toJson } from "../../../server/src/http/cockpit/csv.mjs";
 import { Past, mayKeep } from "../../../server/src/http/cockpit/past.mjs";
-import { errorOffset, excerpt, split, statementAt } from "../../../server/src/http/cockpit/split.mjs";
+import { errorOffset, excerpt, isQuery, split, statementAt } from "../../../server/src/http/cockpit/split.mjs";
 import { ago, bytes, marks, number, oneLine, parseSize, parts, time } from "../../../server/src/http/cockpit/units.mjs";
 
 test("sizes and times have three digits and a unit", () => {
@@ -50,6 +50,11 @@ test("statements know their places, and the cursor its statement", () => {
   for (const part of split(text)) assert.equal(text.slice(part.start, part.end), part.sql);
   assert.deepEqual([0, 8, 12, 22].map((cursor) => statementAt(text, cursor).sql), ["select 1", "select 1", "select 2", "select 2"]);
   assert.equal(statementAt(" ; ", 1), undefined);
+});
+
+test("only what asks for rows runs a second time for a file", () => {
+  for (const sql of ["select 1", "  -- all\n/* of\nit */ WITH a AS (SELECT 1) TABLE a", "VALUES (1)", "from t"]) assert.equal(isQuery(sql), true, sql);
+  for (const sql of ["CREATE TOKEN ci", "selected", "-- select 1", "EXPLAIN ANALYZE DELETE FROM t", "insert into t select 1", "/* select 1"]) assert.equal(isQuery(sql), false, sql);
 });
 
 test("an error that names a place is shown there", () => {

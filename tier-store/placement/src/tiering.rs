@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use terrace_model::clock::Clock;
-use terrace_model::units::Size;
+use terrace_model::units::{Size, human_bytes};
 use terrace_model::{Account, Error, Result, TableId, TierId, TieringMode};
 use terrace_storage::migrate::Failing;
 use terrace_storage::table::{ChunkEntry, Rules, TableStatistics};
@@ -376,7 +376,10 @@ impl Tiering {
         let max = self.shared.controller.max_budget_bytes(tier);
         if let Some(max) = max.filter(|max| bytes > *max) {
             return Err(Error::Invalid(format!(
-                "a budget of {bytes} bytes for tier '{tier}' is more than its maximum of {max} bytes; choose less, or start the server with a larger limit"
+                "a budget of {} for tier '{tier}' is more than its maximum of {} ({max} bytes); choose less, or start the server \
+                 with a larger limit",
+                human_bytes(bytes),
+                human_bytes(max)
             )));
         }
         account.set_limit_bytes(bytes);

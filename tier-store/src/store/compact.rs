@@ -106,11 +106,25 @@ impl Core {
     pub(super) fn compact(&self, table: &Arc<Table>, mode: CompactionMode, skip: &HashSet<ChunkId>) -> Option<Attempt> {
         let _compacting = table.lock_compacting();
         let most_bytes = self.delta.limit_bytes() / 4;
-        let packs = self.form != FormChoice::Plain || table.options().file_format() == FileFormat::Packed;
-        let measures = mode == CompactionMode::Thorough && packs;
-        let group = pick_group(&table.version(), table, mode, measures, most_bytes, skip)?;
+        let group = pick_group(&table.version(), &self.thresholds(table, mode), most_bytes, skip)?;
         let chunks = group.iter().map(|c| c.chunk.id).collect();
         Some(Attempt { chunks, result: self.rewrite(table, &group) })
+    }
+
+    fn thresholds<'a>(&self, table: &'a Table, mode: CompactionMode) -> Thresholds<'a> {
+        let packs = self.form != FormChoice::Plain || table.options().file_format() == FileFormat::Packed;
+        Thresholds { table, mode, measures: mode == CompactionMode::Thorough && packs }
+    }
+
+    /// Bytes in memory of the chunks that [`Self::optimize_step`] has still to rewrite. An estimate: a small chunk that finds no
+    /// other one to be written with stays as it is.
+    pub(super) fn optimizable_bytes(&self, table: &Table) -> u64 {
+        let thresholds = self.thresholds(table, CompactionMode::Thorough);
+        let version = table.version();
+        let is_small = |entry: &&ChunkEntry| thresholds.is_small(entry);
+        let are_joined = version.chunks.iter().filter(is_small).nth(1).is_some();
+        let is_rewritten = |entry: &&ChunkEntry| thresholds.is_worth_alone(entry) || (are_joined && is_small(entry));
+        version.chunks.iter().filter(is_rewritten).map(image_bytes).sum()
     }
 
     /// Compacts one group with the thorough threshold; `None` when no group is worth rewriting.
@@ -300,9 +314,7 @@ impl CompactionCounters {
 /// separated.
 fn pick_group(
     version: &TableVersion,
-    table: &Table,
-    mode: CompactionMode,
-    measures: bool,
+    thresholds: &Thresholds<'_>,
     most_bytes: u64,
     skip: &HashSet<ChunkId>,
 ) -> Option<Vec<ChunkEntry>> {
@@ -314,7 +326,7 @@ fn pick_group(
     let distinct: BTreeSet<&GroupKey> = keys.iter().collect();
     let group = |key: &GroupKey| {
         let entries = version.chunks.iter().zip(keys.iter().map(|other| other == key));
-        pick_from_eligible(entries, table, mode, measures, most_bytes, skip)
+        pick_from_eligible(entries, thresholds, most_bytes, skip)
     };
     distinct.into_iter().find_map(group)
 }
@@ -323,38 +335,66 @@ fn pick_group(
 /// each with whether it has rows of the mark.
 type GroupKey = (Vec<u64>, Vec<(MarkId, bool)>);
 
+/// Which chunks of a table are rewritten.
+struct Thresholds<'a> {
+    table: &'a Table,
+    mode: CompactionMode,
+    /// Chunks of which the packed bytes are not known are written anew, too.
+    measures: bool,
+}
+
+impl Thresholds<'_> {
+    fn full_rows(&self) -> u64 {
+        u64::from(self.table.options().chunk_rows)
+    }
+
+    fn has_deletions(&self, entry: &ChunkEntry) -> bool {
+        let deleted = u64::from(entry.chunk.rows) - entry.live_rows();
+        deleted > 0 && (self.mode == CompactionMode::Thorough || deleted * 4 >= u64::from(entry.chunk.rows))
+    }
+
+    /// Whether the file is rewritten for its form alone.
+    fn is_outdated(&self, entry: &ChunkEntry) -> bool {
+        let format = self.table.options().file_format();
+        let is_other = self.mode == CompactionMode::Thorough && has_other_format(&entry.chunk, format);
+        is_other || (self.measures && is_unmeasured(&entry.chunk))
+    }
+
+    /// Whether a chunk is rewritten whatever the others are.
+    fn is_worth_alone(&self, entry: &ChunkEntry) -> bool {
+        self.has_deletions(entry) || self.is_outdated(entry)
+    }
+
+    /// Whether a chunk is written together with other small ones.
+    fn is_small(&self, entry: &ChunkEntry) -> bool {
+        entry.live_rows() * 2 < self.full_rows() && image_bytes(entry) * 2 < CHUNK_BYTES
+    }
+
+    fn wants(&self, entry: &ChunkEntry) -> bool {
+        self.is_worth_alone(entry) || self.is_small(entry)
+    }
+
+    fn is_worth(&self, group: &[ChunkEntry]) -> bool {
+        let enough_small = if self.mode == CompactionMode::Thorough { 2 } else { 4 };
+        group.iter().any(|entry| self.is_worth_alone(entry)) || group.len() >= enough_small
+    }
+}
+
 /// Picks a group of chunks from the entries that are eligible (true). In a clustered table the chunks of a group are
-/// neighbours, so that the table stays clustered. If it `measures`, chunks of which the packed bytes are not known are written
-/// anew, too.
+/// neighbours, so that the table stays clustered.
 fn pick_from_eligible<'a>(
     entries: impl Iterator<Item = (&'a ChunkEntry, bool)>,
-    table: &Table,
-    mode: CompactionMode,
-    measures: bool,
+    thresholds: &Thresholds<'_>,
     most_bytes: u64,
     skip: &HashSet<ChunkId>,
 ) -> Option<Vec<ChunkEntry>> {
-    let full = u64::from(table.options().chunk_rows);
-    let adjacent = !table.options().cluster_by.is_empty();
-    let has_deletions = |c: &ChunkEntry| {
-        let deleted = u64::from(c.chunk.rows) - c.live_rows();
-        deleted > 0 && (mode == CompactionMode::Thorough || deleted * 4 >= u64::from(c.chunk.rows))
-    };
-    let small = |c: &ChunkEntry| c.live_rows() * 2 < full && image_bytes(c) * 2 < CHUNK_BYTES;
-    let enough_small = if mode == CompactionMode::Thorough { 2 } else { 4 };
-    let outdated = |c: &ChunkEntry| {
-        let is_other = mode == CompactionMode::Thorough && has_other_format(&c.chunk, table.options().file_format());
-        is_other || (measures && is_unmeasured(&c.chunk))
-    };
-    let worth = |group: &[ChunkEntry]| {
-        group.iter().any(has_deletions) || group.iter().any(outdated) || group.len() >= enough_small
-    };
+    let full = thresholds.full_rows();
+    let adjacent = !thresholds.table.options().cluster_by.is_empty();
     let mut group = Vec::new();
     let mut rows = 0;
     let mut bytes = 0;
     for (entry, eligible) in entries {
-        let wanted =
-            eligible && (has_deletions(entry) || small(entry) || outdated(entry)) && !skip.contains(&entry.chunk.id);
+        let wanted = eligible && thresholds.wants(entry) && !skip.contains(&entry.chunk.id);
         let fits = rows + entry.live_rows() <= GROUP_CHUNKS * full && bytes + image_bytes(entry) <= most_bytes;
         if wanted && fits && group.len() < GROUP_LEN {
             rows += entry.live_rows();
@@ -365,7 +405,7 @@ fn pick_from_eligible<'a>(
         // A wanted chunk that does not fit ends the group, and so does any gap in a clustered table. The group is taken
         // if it is worth rewriting; else a new one begins.
         if (wanted || adjacent) && !group.is_empty() {
-            if worth(&group) {
+            if thresholds.is_worth(&group) {
                 break;
             }
             group.clear();
@@ -377,7 +417,7 @@ fn pick_from_eligible<'a>(
             group.push(entry.clone());
         }
     }
-    worth(&group).then_some(group)
+    thresholds.is_worth(&group).then_some(group)
 }
 
 /// True when an earlier version of Terrace wrote a chunk, so that the bytes of its packed form are not known: a column of

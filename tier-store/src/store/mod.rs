@@ -311,6 +311,11 @@ impl Store {
         self.core.optimize_step(table)
     }
 
+    /// Bytes in memory of the chunks that [`Store::optimize_step`] has still to rewrite, an estimate.
+    pub fn optimizable_bytes(&self, table: &Table) -> u64 {
+        self.core.optimizable_bytes(table)
+    }
+
     /// Allocates a mark for a version of a hot view: never used before, durable when it returns.
     ///
     /// # Errors

@@ -9,6 +9,7 @@ use terrace_sql::StatementKind;
 use terrace_sql::masking::{masked, masked_kept};
 use terrace_tier_store::placement::ScanProfile;
 
+use super::progress::StatementWork;
 use crate::error::ErrorKind;
 
 /// How a statement ended.
@@ -128,6 +129,8 @@ pub struct StatementRecord {
     pub read_waits: ReadWaits,
     /// Microseconds until the chunk files of its rows were durable, summed over the threads that write them.
     pub write_wait_us: u64,
+    /// How far it is, where it counts its work.
+    pub work: StatementWork,
     /// The error it ended with; see [`Self::seen_by`].
     pub error: Option<String>,
     /// The kind of this error.
@@ -182,6 +185,7 @@ impl StatementRecord {
         self.read_wait_us = 0;
         self.read_waits = ReadWaits::default();
         self.memory = MemoryUse::default();
+        self.work = StatementWork::default();
     }
 }
 
@@ -249,6 +253,7 @@ impl StatementRecord {
             read_wait_us: 0,
             read_waits: ReadWaits::default(),
             write_wait_us: 0,
+            work: StatementWork::default(),
             memory: MemoryUse::default(),
             error: None,
             error_kind: None,

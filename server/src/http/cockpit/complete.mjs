@@ -18,6 +18,9 @@ export function knownNames(columns, functions, keywords) {
 /* A name as SQL writes it: in quotes where it would be read otherwise. */
 export const quoted = name => /^[a-z_][a-z0-9_]*$/.test(name) ? name : `"${name.replaceAll('"', '""')}"`;
 
+/* A text as SQL writes it. */
+export const literal = text => `'${text.replaceAll("'", "''")}'`;
+
 /* The word that ends at the cursor, and the names with dots before it. */
 export function wordBefore(text, cursor) {
   let start = cursor;

@@ -63,6 +63,15 @@ export const pill = text => ({ stamp: text, nodes: () => [el("span", { className
 /* A text, and below it what is wrong. */
 export const because = (text, why) => ({ stamp: `${text}/${why || ""}`, nodes: () => [text, ...(why ? [el("div", { className: "why", textContent: why })] : [])] });
 
+/* Offers names in a select, behind its first option; the one that was chosen stays where it is still there. */
+export function choices(place, names) {
+  const known = [...place.options].slice(1).map(option => option.value);
+  if (names.join() === known.join()) return;
+  const chosen = place.value;
+  place.replaceChildren(place.options[0], ...names.map(name => el("option", { value: name, textContent: name })));
+  place.value = names.includes(chosen) ? chosen : "";
+}
+
 /* A table of names and figures. */
 export function figures(list, entries) {
   if (list.children.length !== entries.length) list.replaceChildren(...entries.map(() => el("div", {}, el("dt"), el("dd"))));

@@ -2,7 +2,7 @@
 import { $, button, download, el, set, tell } from "./dom.mjs";
 import { call, runSql, select, sqlFile } from "./api.mjs";
 import { count, oneLine, time } from "./units.mjs";
-import { errorOffset, excerpt, split, statementAt } from "./split.mjs";
+import { errorOffset, excerpt, isQuery, split, statementAt } from "./split.mjs";
 import { complete, knownNames } from "./complete.mjs";
 import { Past, browserStorage, mayKeep } from "./past.mjs";
 import { toCsv, toJson } from "./csv.mjs";
@@ -10,6 +10,7 @@ import { drawPlan, isPlan } from "./plan.mjs";
 import { KEYWORDS } from "./keywords.mjs";
 
 const MOST_CELLS = 50000;
+const FORMATS = { csv: { name: "CSV", ending: "csv", kind: "text/csv" }, arrow: { name: "Arrow", ending: "arrows", kind: "application/vnd.apache.arrow.stream" } };
 const MOST_LETTERS = 2000; // of a cell; files have all of them
 const past = new Past(browserStorage("localStorage")), drafts = browserStorage("sessionStorage");
 const state = { names: null, isFetching: false, running: null, offer: null };
@@ -95,13 +96,16 @@ function drawAnswer(place, part, answer, index) {
   if (isPlan(answer.columns)) return place.append(drawPlan(answer.rows));
   const said = el("span", { className: "said", role: "status" });
   bar.append(button("CSV", () => download("result.csv", "text/csv", toCsv(answer)), { ariaLabel: `rows of result ${index} as CSV` }), button("JSON", () => download("result.json", "application/json", toJson(answer)), { ariaLabel: `rows of result ${index} as JSON` }));
-  if (answer.truncated) bar.append(button("All rows as CSV", event => downloadAll(event.target, part.sql, said), { ariaLabel: `all rows of result ${index} as CSV; the statement runs again` }));
+  const again = (text, format) => button(text, event => downloadAll(event.target, part.sql, format, said), { ariaLabel: `all rows of result ${index} as ${FORMATS[format].name}; the statement runs again` });
+  if (answer.truncated) bar.append(again("All rows as CSV", "csv"));
+  if (isQuery(part.sql)) bar.append(again("Arrow", "arrow"));
   bar.append(said);
   place.append(grid(answer, index));
 }
-async function downloadAll(from, sql, said) {
+async function downloadAll(from, sql, format, said) {
+  const { ending, kind } = FORMATS[format];
   from.disabled = true; tell(said, "running again…");
-  try { download("result.csv", "text/csv", await sqlFile(sql, "csv")); tell(said, "done"); } catch (error) { tell(said, error.message, true); }
+  try { download("result." + ending, kind, await sqlFile(sql, format)); tell(said, "done"); } catch (error) { tell(said, error.message, true); }
   from.disabled = false;
 }
 function grid(answer, index) {

@@ -1,5 +1,5 @@
 /* The log of moves, with filters. */
-import { $, because, el, pill, rows, set } from "./dom.mjs";
+import { $, because, choices, pill, rows, set } from "./dom.mjs";
 import { call } from "./api.mjs";
 import { ago, bytes, count, short } from "./units.mjs";
 import { markOf, tile, tiers } from "./tiers.mjs";
@@ -42,16 +42,9 @@ async function older() {
   } catch (error) { set($("movenote"), error.message); }
   log.isLoading = false;
 }
-function options(select, names) {
-  const known = [...select.options].slice(1).map(option => option.value);
-  if (names.join() === known.join()) return;
-  const chosen = select.value;
-  select.replaceChildren(select.options[0], ...names.map(name => el("option", { value: name, textContent: name })));
-  select.value = names.includes(chosen) ? chosen : "";
-}
 function drawMoves() {
-  options($("movetier"), tiers().map(tier => tier.name));
-  options($("movestatus"), [...new Set(log.items.map(m => m.status))].sort());
+  choices($("movetier"), tiers().map(tier => tier.name));
+  choices($("movestatus"), [...new Set(log.items.map(m => m.status))].sort());
   const found = filtered(log.items, { text: $("movetext").value, tier: $("movetier").value, status: $("movestatus").value });
   set($("movenote"), log.items.length ? `${count(found.length)} of the newest ${count(log.items.length)}, ${bytes(found.reduce((sum, m) => sum + m.bytes, 0))}` : "");
   $("nomoves").hidden = log.items.length > 0;

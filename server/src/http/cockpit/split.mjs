@@ -47,6 +47,9 @@ export function split(text) {
   return found;
 }
 
+/* Whether a statement only asks for rows, so that it may run again without harm. */
+export const isQuery = sql => /^(?:\s|--[^\n]*\n|\/\*[^]*?\*\/)*(?:select|with|values|table|from)\b/i.test(sql);
+
 /* The statement in which the cursor stands, or the last one before it. */
 export function statementAt(text, cursor) {
   const all = split(text);

@@ -1,4 +1,4 @@
-/* Statements: the list on the overview, and the page of one. */
+/* Statements: the newest ones on the overview, and the page of one. */
 import { $, el, figures, pill, rows, set, tell } from "./dom.mjs";
 import { call, runSql, select } from "./api.mjs";
 import { bytes, count, oneLine, time } from "./units.mjs";
@@ -8,18 +8,27 @@ import { drawPlan } from "./plan.mjs";
 const waits = q => [[q.queued_us, ""], [q.stalled_us, " stalled"]].filter(([us]) => us >= 1000).map(([us, how]) => time(us) + how).join(", ");
 const link = q => el("a", { href: "#statement/" + encodeURIComponent(q.id), textContent: oneLine(q.sql) || "(no text)" });
 
-/* Draws the list; `changed` is called after a statement was cancelled. */
+/* How much of its work a statement has done, in percent; null where it does not count its work, or has ended. */
+export const doneShare = q => q.running && q.work_total_bytes > 0 ? Math.floor(100 * q.work_done_bytes / q.work_total_bytes) : null;
+function state(q) {
+  const share = doneShare(q);
+  return share === null ? pill(q.state) : { stamp: `${q.state}/${share}`, nodes: () => [...pill(q.state).nodes(), ` ${share} %`] };
+}
+/* The cells of a statement in a list; `changed` is called after it was cancelled, which is said at `said`. */
+export const statementCells = (q, said, changed) => [
+  ["w", state(q)], ["sql", { stamp: q.sql + "/" + q.error, nodes: () => [link(q), ...(q.error ? [el("div", { className: "why", textContent: q.error })] : [])] }],
+  ["w", q.workload_group === "default" ? q.user : `${q.user} (${q.workload_group})`],
+  ["n", waits(q)], ["n", time(q.elapsed_us)], ["n", q.demand_bytes ? bytes(q.demand_bytes) : ""],
+  ["n", bytes(Math.max(q.allocated_peak_bytes, q.reserved_peak_bytes))], ["n", count(q.rows)],
+  ["n", { stamp: String(q.running), nodes: () => q.running ? [Object.assign(el("button", { textContent: "Cancel" }), { onclick: event => cancel(event.target, q.id, said, changed) })] : [] }]];
+
+/* Draws the newest statements; `changed` is called after one was cancelled. */
 export function drawQueries(page, changed) {
   const inState = state => page.items.filter(q => q.state === state).length;
   const waiting = ["queued", "stalled"].filter(inState).map(state => `, ${inState(state)} ${state}`).join("");
   set($("querynote"), `${inState("running") + inState("planning")} running${waiting}, ${count(page.total)} kept`);
   $("noqueries").hidden = page.items.length > 0;
-  rows($("queries"), page.items, q => q.id, q => [
-    ["w", pill(q.state)], ["sql", { stamp: q.sql + "/" + q.error, nodes: () => [link(q), ...(q.error ? [el("div", { className: "why", textContent: q.error })] : [])] }],
-    ["w", q.workload_group === "default" ? q.user : `${q.user} (${q.workload_group})`],
-    ["n", waits(q)], ["n", time(q.elapsed_us)], ["n", q.demand_bytes ? bytes(q.demand_bytes) : ""],
-    ["n", bytes(Math.max(q.allocated_peak_bytes, q.reserved_peak_bytes))], ["n", count(q.rows)],
-    ["n", { stamp: String(q.running), nodes: () => q.running ? [Object.assign(el("button", { textContent: "Cancel" }), { onclick: event => cancel(event.target, q.id, $("querysaid"), changed) })] : [] }]]);
+  rows($("queries"), page.items, q => q.id, q => statementCells(q, $("querysaid"), changed));
 }
 export async function cancel(button, id, said, changed) {
   button.disabled = true;
@@ -73,7 +82,8 @@ export const statementFigures = q => [
   ["Waited for reads", time(q.read_wait_us) + (waited(q).length ? `: ${waited(q).map(([what, us]) => `${what} ${time(us)}`).join(", ")}` : "")],
   ["Waited for writes", time(q.write_wait_us)], ["Spilled", bytes(q.spilled_bytes)], ["Waited for spilled rows", time(q.spill_wait_us)],
   ["Memory expected", bytes(q.demand_bytes)], ["Memory reserved", `${bytes(q.reserved_bytes)}, at most ${bytes(q.reserved_peak_bytes)}`],
-  ["Memory allocated", `${bytes(q.allocated_bytes)}, at most ${bytes(q.allocated_peak_bytes)}`], ["Restarts", count(q.restarts)]];
+  ["Memory allocated", `${bytes(q.allocated_bytes)}, at most ${bytes(q.allocated_peak_bytes)}`], ["Restarts", count(q.restarts)],
+  ...(q.work_total_bytes ? [["Work done", `${bytes(q.work_done_bytes)} of ${bytes(q.work_total_bytes)}`]] : [])];
 function drawStatement(q) {
   $("smissing").hidden = true; $("sbody").hidden = false;
   set($("t7"), "Statement " + q.id);

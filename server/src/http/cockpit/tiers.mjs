@@ -84,7 +84,7 @@ function newCard(tier, changed) {
   const meter = p("div", "meter", { className: "meter", role: "meter", ariaLabel: `${tier.name} used of budget`, ariaValueMin: "0", ariaValueMax: "100" });
   meter.append(el("div"));
   const pair = (title, name) => el("div", {}, el("dt", { textContent: title }), p("dd", name));
-  const input = p("input", "budget", { id: "budget-" + tier.name, ariaLabel: `budget of ${tier.name}: bytes, 2GiB or a percentage of the data`, placeholder: "2GiB or 10%", autocomplete: "off" });
+  const input = p("input", "budget", { id: "budget-" + tier.name, ariaLabel: `budget of ${tier.name}: bytes, 2GiB or a percentage of the data`, placeholder: ["ssd", "object"].includes(tier.kind) ? "no limit" : "2GiB or 10%", autocomplete: "off" });
   const said = p("span", "said", { className: "said", role: "status" });
   const drain = p("button", "drain", { type: "button" });
   const form = el("form", {}, el("label", { textContent: "Budget", htmlFor: input.id }), input, el("button", { textContent: "Set", ariaLabel: `set the budget of ${tier.name}` }), drain, said);

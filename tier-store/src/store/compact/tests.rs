@@ -85,6 +85,33 @@ fn holes_and_small_chunks_go_and_rows_keep_their_place() {
 }
 
 #[test]
+fn what_is_left_to_rewrite_shrinks_with_each_step() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    let mut definition = definition("t");
+    definition.options.chunk_rows = 1_000;
+    let table = store.create_table(definition).unwrap();
+    assert_eq!(store.optimizable_bytes(&table), 0);
+    for start in (0..12_000).step_by(1_000) {
+        store.insert(&table, &[rows(start..start + 1_000)]).unwrap();
+        store.seal(&table).unwrap();
+    }
+    assert_eq!(store.optimizable_bytes(&table), 0, "full chunks stay");
+    delete(&store, &table, &(0..9_000).step_by(1_000).collect::<Vec<_>>());
+    let holed: u64 = table.version().chunks[..9].iter().map(image_bytes).sum();
+    assert_eq!(store.optimizable_bytes(&table), holed);
+    let mut left = vec![holed];
+    while store.optimize_step(&table).unwrap().is_some() {
+        left.push(store.optimizable_bytes(&table));
+    }
+    assert!(left.len() > 2 && left.is_sorted_by(|a, b| a > b) && left.ends_with(&[0]), "{left:?}");
+    store.insert(&table, &[rows(20_000..20_010)]).unwrap();
+    store.seal(&table).unwrap();
+    let small = |table: &Table| table.version().chunks.iter().filter(|entry| entry.chunk.rows < 500).count();
+    assert_eq!((small(&table), store.optimizable_bytes(&table)), (1, 0), "a small chunk alone stays");
+}
+
+#[test]
 fn a_clustered_table_is_sorted_and_old_positions_stay_good() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path());

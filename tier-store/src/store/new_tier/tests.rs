@@ -193,8 +193,11 @@ fn impossible_wishes_are_refused_with_the_figures() {
          taken; lower that budget by 1.0 MiB first",
     );
     store.add_tier(new("a", 2 * MIB, None)).unwrap();
-    refused(store.tiering().set_budget("dram", 7 * MIB), "more than its maximum of 6291456 bytes");
-    refused(store.tiering().set_budget("a", 3 * MIB), "more than its maximum of 2097152 bytes");
+    refused(
+        store.tiering().set_budget("dram", 7 * MIB),
+        "a budget of 7.00 MiB for tier 'dram' is more than its maximum of 6.00 MiB (6291456 bytes)",
+    );
+    refused(store.tiering().set_budget("a", 3 * MIB), "more than its maximum of 2.00 MiB (2097152 bytes)");
     store.tiering().drain_tier("a").unwrap();
     refused(store.add_rule(table.name(), NewRule { tier: "a".into(), ..wish }), "pins need");
     epoch(&store);
