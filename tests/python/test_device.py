@@ -58,7 +58,9 @@ def test_second_copies_are_made_used_and_dropped(server):
     assert "KernelExec: device=hbm (emulated), gpu=force" in plan and "chosen: device" in plan, plan
     assert "KernelExec" not in str(answer(server, "off", f"explain {SUMS}"))
     moves = rows(server, "select * from system.moves where table_name = 't' and to_tier = 'hbm'")
-    assert moves and all(row["status"] == "done" and "rule 1" in row["reason"] for row in moves), moves
+    # PIN asks for an epoch itself, which may have been first.
+    assert [row["status"] for row in moves].count("done") == 12, moves
+    assert all(row["status"] in ("done", "skipped") and "rule 1" in row["reason"] for row in moves), moves
     assert 'terrace_migrate_moves_total{from="*",to="hbm"}' in metrics(server)
     told, *_ = rows(server, "explain placement t columns (k)")
     assert "has and keeps a second copy on hbm" in told["why"], told
