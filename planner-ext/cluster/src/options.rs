@@ -25,7 +25,7 @@ const MOST_BYTES: usize = 8 << 10;
 /// Set first: setting it sets others.
 const FIRST: &str = "datafusion.optimizer.enable_dynamic_filter_pushdown";
 
-/// The end of the names of what it sets, which is sent even where it is the default.
+/// The end of the names of the options that it sets; after it they are sent even with their default values.
 const SET_BY_FIRST: &str = "_dynamic_filter_pushdown";
 
 /// Options by their names.
@@ -38,10 +38,10 @@ type Values = BTreeMap<String, String>;
 pub(crate) fn headers(statement: u64, options: &ConfigOptions) -> Result<HeaderMap> {
     let defaults = values(&default_options());
     let wanted = values(options);
-    let first = defaults.get(FIRST) != wanted.get(FIRST);
+    let sets_others = defaults.get(FIRST) != wanted.get(FIRST);
     let changed = wanted
         .iter()
-        .filter(|(key, value)| defaults.get(*key) != Some(*value) || (first && key.ends_with(SET_BY_FIRST)));
+        .filter(|(key, value)| defaults.get(*key) != Some(*value) || (sets_others && key.ends_with(SET_BY_FIRST)));
     let changed: Values = changed.map(|(key, value)| (key.clone(), value.clone())).collect();
     let mut arriving = default_options();
     apply(&changed, &mut arriving)?;

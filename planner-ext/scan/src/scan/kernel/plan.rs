@@ -54,19 +54,19 @@ pub(super) struct KernelPlan {
     pub(super) schema: SchemaRef,
 }
 
-/// The scan below an aggregate, through projections and what spreads the rows of a small table over partitions.
+/// The scan below an aggregate, through nodes that neither drop nor add rows.
 pub(super) fn scan_below(aggregate: &AggregateExec) -> Option<&TierScanExec> {
     let mut input = aggregate.input();
-    while let Some(below) = spread(input).or_else(|| input.downcast_ref::<ProjectionExec>().map(ProjectionExec::input))
-    {
+    while let Some(below) = below(input) {
         input = below;
     }
     input.downcast_ref::<TierScanExec>()
 }
 
-/// The input of a node that only spreads rows over partitions.
-fn spread(node: &Arc<dyn ExecutionPlan>) -> Option<&Arc<dyn ExecutionPlan>> {
-    node.downcast_ref::<RepartitionExec>().map(RepartitionExec::input)
+/// The input of a projection, or of what spreads the rows of a small table over partitions.
+fn below(node: &Arc<dyn ExecutionPlan>) -> Option<&Arc<dyn ExecutionPlan>> {
+    let spread = node.downcast_ref::<RepartitionExec>().map(RepartitionExec::input);
+    spread.or_else(|| node.downcast_ref::<ProjectionExec>().map(ProjectionExec::input))
 }
 
 impl KernelPlan {
@@ -121,19 +121,17 @@ fn over_table(
 ) -> Option<Arc<dyn PhysicalExpr>> {
     let mut input = aggregate.input();
     let mut expr = Arc::clone(expr);
-    loop {
-        if let Some(below) = spread(input) {
-            input = below;
-            continue;
+    while let Some(below) = below(input) {
+        if let Some(projection) = input.downcast_ref::<ProjectionExec>() {
+            // From the leaves up, so that what is put in place of a column is not visited again.
+            let replaced = expr.transform_up(|node| {
+                let column = node.downcast_ref::<Column>().and_then(|column| projection.expr().get(column.index()));
+                Ok(column
+                    .map_or_else(|| Transformed::no(Arc::clone(&node)), |it| Transformed::yes(Arc::clone(&it.expr))))
+            });
+            expr = replaced.data().ok()?;
         }
-        let Some(projection) = input.downcast_ref::<ProjectionExec>() else { break };
-        // From the leaves up, so that what is put in place of a column is not visited again.
-        let replaced = expr.transform_up(|node| {
-            let column = node.downcast_ref::<Column>().and_then(|column| projection.expr().get(column.index()));
-            Ok(column.map_or_else(|| Transformed::no(Arc::clone(&node)), |it| Transformed::yes(Arc::clone(&it.expr))))
-        });
-        expr = replaced.data().ok()?;
-        input = projection.input();
+        input = below;
     }
     scan.config().to_table(&expr).ok()
 }
