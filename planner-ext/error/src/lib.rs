@@ -245,6 +245,10 @@ fn not_implemented(what: String) -> Error {
 }
 
 fn from_io(error: &std::io::Error) -> Error {
+    // Writers of files get the errors of an object store in this form.
+    if let Some(own) = own_cause(error) {
+        return own;
+    }
     let kind = match error.kind() {
         std::io::ErrorKind::NotFound => ErrorKind::NotFound,
         std::io::ErrorKind::PermissionDenied => ErrorKind::PermissionDenied,
@@ -364,6 +368,18 @@ mod tests {
         );
         for other in ["Invalid function", "Inconsistent data length across values list: got few"] {
             assert_eq!(says(other), other);
+        }
+    }
+
+    #[test]
+    fn an_error_of_ours_is_found_below_those_of_stores_and_files() {
+        let store = || datafusion::object_store::Error::AlreadyExists {
+            path: "a".to_owned(),
+            source: Box::new(Error::new(ErrorKind::AlreadyExists, "it is there")),
+        };
+        for error in [DataFusionError::from(store()), DataFusionError::IoError(store().into())] {
+            let error = Error::from(error);
+            assert_eq!((error.kind(), error.message()), (ErrorKind::AlreadyExists, "it is there"));
         }
     }
 
