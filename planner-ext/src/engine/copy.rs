@@ -123,8 +123,8 @@ impl CopyFromOptions {
 /// Checks that the file of a COPY .. TO may be written, and takes the option `overwrite` out of its plan.
 ///
 /// # Errors
-/// Those of [`FileAccess::check_write`](super::FileAccess::check_write).
-pub(super) fn checked_copy_to(engine: &Engine, plan: LogicalPlan) -> Result<LogicalPlan> {
+/// Those of [`FileAccess::check_write`](super::FileAccess::check_write), also for an object that is there.
+pub(super) async fn checked_copy_to(engine: &Engine, plan: LogicalPlan) -> Result<LogicalPlan> {
     let LogicalPlan::Copy(mut copy) = plan else { return Ok(plan) };
     // The planner adds the prefix `format.` to options without a dot.
     let overwrite = match copy.options.remove("format.overwrite").map(|value| value.to_lowercase()).as_deref() {
@@ -137,6 +137,9 @@ pub(super) fn checked_copy_to(engine: &Engine, plan: LogicalPlan) -> Result<Logi
         return Err(Error::invalid(format!("COPY TO '{location}': the path of a new file must not have *, ? or [")));
     }
     engine.files().check_target(&location, overwrite)?;
+    if is_object(&location) && !overwrite {
+        engine.files().objects().refuse_existing(&location).await?;
+    }
     // The checked path is the one that is written, however the statement spelled it.
     copy.output_url = if overwrite { replacing_url(&location)? } else { location };
     Ok(LogicalPlan::Copy(copy))

@@ -140,7 +140,7 @@ impl FileAccess {
     ///
     /// # Errors
     /// Those of [`FileAccess::check_write`]; [`ErrorKind::InvalidArgument`] for a pattern in an object store. Whether an object is
-    /// there is found out when it is written.
+    /// there says [`ObjectAccess::refuse_existing`].
     pub(super) fn check_target(&self, location: &str, overwrite: bool) -> Result<()> {
         match is_object(location) {
             true => self.objects.check_write(location),

@@ -104,7 +104,7 @@ async fn write_files(execution: &Execution<'_>, planned: Planned) -> Result<u64>
     let engine = execution.engine();
     let mut bound = execution.prepared.bind(planned, execution.parameters)?;
     copy::check_external_insert(engine, &bound.snapshot, &bound.plan)?;
-    bound.plan = copy::checked_copy_to(engine, bound.plan)?;
+    bound.plan = copy::checked_copy_to(engine, bound.plan).await?;
     let _slot = acquire_slot(engine, execution.ticket, unknown_demand(engine)).await?;
     let rows = run_count(engine, execution.ticket, &bound).await?;
     execution.ticket.add(rows, 0);

@@ -108,7 +108,7 @@ impl CheckedBucket {
     }
 
     /// Refuses the name of an object that is there, unless it may be replaced.
-    async fn refuse_existing(&self, location: &ObjectPath) -> Result<()> {
+    pub(super) async fn refuse_existing(&self, location: &ObjectPath) -> Result<()> {
         if self.replace {
             return Ok(());
         }
@@ -309,7 +309,6 @@ impl ObjectStore for CheckedBucket {
 }
 
 /// An upload in parts.
-#[derive(Debug)]
 struct CheckedUpload {
     /// `None` once it has ended.
     upload: Option<Box<dyn MultipartUpload>>,
@@ -317,6 +316,13 @@ struct CheckedUpload {
     location: ObjectPath,
     /// The account of the statement that writes it, which says whether the statement has to stop.
     account: Option<Arc<HeapAccount>>,
+}
+
+/// Without the upload, which has the client.
+impl fmt::Debug for CheckedUpload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "upload of {}", self.bucket.url(&self.location))
+    }
 }
 
 #[async_trait]

@@ -8,6 +8,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use datafusion::datasource::listing::ListingTableUrl;
+use datafusion::error::DataFusionError;
 use datafusion::execution::object_store::ObjectStoreUrl;
 use datafusion::execution::session_state::SessionState;
 use datafusion::object_store::path::Path as ObjectPath;
@@ -111,12 +112,42 @@ impl ObjectAccess {
         check(&self.write, WRITE_SETTING, location)
     }
 
+    /// Refuses a checked location at which there is an object already. The store refuses it, too, but DataFusion's writers of text
+    /// drop the errors with which a file ends.
+    ///
+    /// # Errors
+    /// [`ErrorKind::AlreadyExists`], and those of the store.
+    pub(in crate::engine) async fn refuse_existing(&self, location: &str) -> Result<()> {
+        let url = ListingTableUrl::parse(location)?;
+        // Files in a folder get names of their own.
+        if url.is_collection() {
+            return Ok(());
+        }
+        let name = bucket_name(&url);
+        let Some(bucket) = self.buckets().into_iter().find(|bucket| bucket.bucket == name) else { return Ok(()) };
+        let refused = bucket.refuse_existing(url.prefix()).await;
+        refused.map_err(|error| Error::from(DataFusionError::from(error)))
+    }
+
     /// The stores of each bucket, with the URLs under which DataFusion finds them: one that replaces no object, and one that
     /// does.
     ///
     /// # Errors
     /// [`ErrorKind::InvalidArgument`] for a bucket whose name is none.
     pub(in crate::engine) fn stores(&self) -> Result<Vec<(ObjectStoreUrl, Arc<dyn ObjectStore>)>> {
+        let mut stores = Vec::new();
+        for bucket in self.buckets() {
+            for (scheme, replace) in [(SCHEME, false), (REPLACING, true)] {
+                let url = ObjectStoreUrl::parse(format!("{scheme}{}", bucket.bucket))?;
+                let store: Arc<dyn ObjectStore> = Arc::new(CheckedBucket { replace, ..bucket.clone() });
+                stores.push((url, store));
+            }
+        }
+        Ok(stores)
+    }
+
+    /// Each bucket once, with its prefixes.
+    fn buckets(&self) -> Vec<CheckedBucket> {
         let mut buckets: Vec<CheckedBucket> = Vec::new();
         for root in self.read.iter().chain(&self.write) {
             if buckets.iter().any(|known| known.bucket == root.bucket) {
@@ -133,16 +164,13 @@ impl ObjectAccess {
                 replace: false,
             });
         }
-        let mut stores = Vec::new();
-        for bucket in buckets {
-            for (scheme, replace) in [(SCHEME, false), (REPLACING, true)] {
-                let url = ObjectStoreUrl::parse(format!("{scheme}{}", bucket.bucket))?;
-                let store: Arc<dyn ObjectStore> = Arc::new(CheckedBucket { replace, ..bucket.clone() });
-                stores.push((url, store));
-            }
-        }
-        Ok(stores)
+        buckets
     }
+}
+
+/// The name of the bucket of a location.
+fn bucket_name(url: &ListingTableUrl) -> String {
+    url.object_store().as_str().trim_start_matches(SCHEME).trim_end_matches('/').to_owned()
 }
 
 /// Checks that a location is below one of the prefixes of a setting.
@@ -154,8 +182,7 @@ fn check(roots: &[ObjectRoot], setting: &str, location: &str) -> Result<()> {
         )));
     }
     let url = ListingTableUrl::parse(location)?;
-    let store = url.object_store();
-    let bucket = store.as_str().trim_start_matches(SCHEME).trim_end_matches('/');
+    let bucket = bucket_name(&url);
     let is_below = |root: &ObjectRoot| root.bucket == bucket && url.prefix().prefix_matches(&root.prefix);
     if roots.iter().any(is_below) { Ok(()) } else { Err(outside_prefixes(location, setting)) }
 }
