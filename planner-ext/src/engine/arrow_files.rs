@@ -34,7 +34,7 @@ use datafusion::datasource::projection::{ProjectionOpener, SplitProjection};
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::datasource::table_schema::TableSchema;
 use datafusion::error::{DataFusionError, Result};
-use datafusion::object_store::{GetResult, GetResultPayload, ObjectMeta, ObjectStore, ObjectStoreExt};
+use datafusion::object_store::{GetOptions, GetResult, GetResultPayload, ObjectMeta, ObjectStore, ObjectStoreExt};
 use datafusion::physical_expr::projection::ProjectionExprs;
 use datafusion::physical_expr::{LexRequirement, PhysicalExpr};
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
@@ -104,11 +104,12 @@ impl FileFormat for ArrowFiles {
         let mut schemas = Vec::new();
         for object in objects {
             let place = object.location.to_string();
-            let schema = match store.get(&object.location).await?.payload {
+            let found = store.get(&object.location).await?;
+            let schema = match found.payload {
                 GetResultPayload::File(file, _) => {
                     terrace_ipc::read_schema(file).map_err(|error| read_error(&place, error))?
                 }
-                GetResultPayload::Stream(_) => object_schema(store, object).await?,
+                GetResultPayload::Stream(_) => object_schema(store, &found.meta).await?,
             };
             schemas.push(schema.as_ref().clone());
         }
@@ -278,7 +279,7 @@ impl Seek for ObjectContent {
     }
 }
 
-/// The schema of an object, for which only the windows that the reader asks for are fetched.
+/// The schema of an object, for which only the windows that the reader asks for are fetched, all of one version.
 async fn object_schema(store: &Arc<dyn ObjectStore>, object: &ObjectMeta) -> Result<SchemaRef> {
     let place = object.location.as_ref();
     let mut content = Windows::new(object.size);
@@ -290,7 +291,8 @@ async fn object_schema(store: &Arc<dyn ObjectStore>, object: &ObjectMeta) -> Res
             let message = format!("cannot read the Arrow object /{place}: its schema takes more than {most} bytes");
             return Err(Error::invalid(message).into());
         }
-        let bytes = store.get_range(&object.location, missing.clone()).await?;
+        let options = GetOptions::new().with_range(Some(missing.clone())).with_if_match(object.e_tag.clone());
+        let bytes = store.get_opts(&object.location, options).await?.bytes().await?;
         content.add(missing.start, bytes);
     }
 }

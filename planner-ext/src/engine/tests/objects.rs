@@ -124,7 +124,7 @@ async fn rows_are_written_to_objects_and_read_again() {
         // A new version of the same length is read as it is.
         server
             .run(&format!(
-                "COPY (SELECT a + 1 AS a, b FROM t) TO 's3://lake/out/t.{format}' OPTIONS (overwrite 'true')"
+                "COPY (SELECT CAST(a + 1 AS INT) AS a, b FROM t) TO 's3://lake/out/t.{format}' OPTIONS (overwrite 'true')"
             ))
             .await
             .unwrap();
