@@ -13,7 +13,8 @@
 
 pub mod files;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
+use std::io::Write;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -29,8 +30,13 @@ use super::reader::{Admission, ChunkReader, ColdColumns, ColdRead, ReadColumn, R
 use super::stored_file::{MARKER_NAME, StoredFile, file_name, table_folder};
 use crate::io::device::describe_device;
 use crate::io::files::create_folders;
-use crate::io::{AlignedBuffer, BLOCK_BYTES, BlockIo, Class, FileSystem, Intent, IoFile};
+use crate::io::{AlignedBuffer, BLOCK_BYTES, BlockIo, Class, FileBytes, FileSystem, Intent, IoFile, ReadHandle};
 use crate::table::{Chunk, ChunkFile};
+
+/// Bytes of a single read of a file that is loaded whole.
+const PART_BYTES: usize = 1 << 20;
+/// Reads of such a file that wait or run at once.
+const PARTS_AT_ONCE: usize = 4;
 
 /// The home in a folder: a [`Home`].
 #[derive(Debug)]
@@ -194,7 +200,7 @@ impl Home for SsdTier {
         let io = self.reader.io();
         let file = io.open(&chunk.path)?;
         let len = usize::try_from(file.len).map_err(|_| Error::Invalid("the file is larger than memory".into()))?;
-        io.read_as(Class::Upkeep.into(), &file, 0, len).wait()
+        load_in_parts(io.as_ref(), &file, len)
     }
 
     fn write_chunk(&self, table: TableId, chunk: ChunkId, intent: Intent, file: &AlignedBuffer) -> Result<PathBuf> {
@@ -279,6 +285,23 @@ impl Home for SsdTier {
 
     fn counters(&self) -> &HomeCounters {
         self.reader.counters()
+    }
+}
+
+/// Reads the first `len` bytes of a file in parts, whose memory serves again for the next ones. For one large read the kernel
+/// would clear fresh memory on the thread that gives reads to the device, and points would wait for that.
+fn load_in_parts(io: &dyn BlockIo, file: &Arc<IoFile>, len: usize) -> Result<AlignedBuffer> {
+    let mut whole = FileBytes::with_capacity(io.pool(), len)?;
+    let mut running = VecDeque::new();
+    let mut starts = (0..len).step_by(PART_BYTES);
+    loop {
+        let more = starts.by_ref().take(PARTS_AT_ONCE - running.len());
+        running.extend(more.map(|start| {
+            let part = PART_BYTES.min(len - start);
+            io.read_as(Class::Upkeep.into(), file, start as u64, part)
+        }));
+        let Some(part) = running.pop_front().map(ReadHandle::wait) else { return Ok(whole.into_buffer()) };
+        whole.write_all(part?.as_slice()).map_err(|error| Error::io("read", &file.path, &error))?;
     }
 }
 
