@@ -96,9 +96,8 @@ fn order_rows(store: Arc<Store>, order: Order) -> ComputedRows {
 
 fn run_epoch(store: &Store, dry_run: bool, reason: &str) -> Result<EpochReport> {
     let request = if dry_run { EpochRequest::dry_run(reason) } else { EpochRequest::now(reason) };
-    // Its threads for moves have the priority of the one that starts them.
     let epoch = HeapAccount::carry(|| store.tiering().run_epoch(request));
-    Ok(with_priority(Priority::Planning, epoch)??)
+    Ok(with_priority(Priority::Upkeep, epoch)??)
 }
 
 /// Plans a query and returns the segments that it reads unless run-time filters exclude them, of the tables whose figures are shown to

@@ -53,9 +53,8 @@ pub async fn run(
         .blocking(move |state| {
             tracing::info!(dry_run = order.dry_run, "epoch requested over HTTP");
             let request = if order.dry_run { EpochRequest::dry_run("http") } else { EpochRequest::now("http") };
-            // Its threads for moves have the priority of the one that starts them.
             let epoch = || state.store().tiering().run_epoch(request);
-            Ok(Json(with_priority(Priority::Planning, epoch)??))
+            Ok(Json(with_priority(Priority::Upkeep, epoch)??))
         })
         .await
 }

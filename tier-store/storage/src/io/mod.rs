@@ -77,7 +77,7 @@ pub use intent::{Class, Intent, Level, StatementId};
 pub use levels::{ColumnLevels, OperatorLevel};
 pub use pool::BufferPool;
 pub use priority::{Priority, set_priority, with_priority};
-pub(crate) use priority::{QUANTUM_BYTES, let_others_run};
+pub(crate) use priority::{Helpers, QUANTUM_BYTES, let_others_run};
 pub use rules::{IoRules, Turns};
 pub use shares::{ReadAhead, ReadShare, ReadingStatements};
 pub use writing_statement::WritingStatement;

@@ -5,8 +5,8 @@
 //! taken like this. A thread with `SCHED_IDLE` is preempted at once, but starves where all processors are busy. So upkeep has
 //! the one policy or the other, by whether it gets on: see [`with_priority`].
 
-use std::cell::Cell;
-use std::sync::OnceLock;
+use std::cell::{Cell, RefCell};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
@@ -46,6 +46,8 @@ const COMPETING_TIME: Duration = Duration::from_secs(1);
 thread_local! {
     /// True when the thread yields the processor between two quanta.
     static YIELDS: Cell<bool> = const { Cell::new(false) };
+    /// The work of [`Priority::Upkeep`] that the thread does.
+    static WATCHED: RefCell<Option<Arc<Watched>>> = const { RefCell::new(None) };
 }
 
 /// Sets the priority of the calling thread, for as long as it lives: raising one that was lowered takes a privilege.
@@ -72,26 +74,24 @@ pub fn set_priority(to: Priority) {
 /// # Errors
 /// [`Error::Io`] when the process may have no more threads.
 pub fn with_priority<T: Send>(priority: Priority, work: impl FnOnce() -> T + Send) -> Result<T> {
-    let watched = Watched::default();
+    let watched = (priority == Priority::Upkeep && may_leave_idle()).then(Arc::<Watched>::default);
     std::thread::scope(|scope| {
         let run = || {
             set_priority(priority);
-            let _end = End(&watched);
-            if priority == Priority::Upkeep && may_leave_idle() {
-                watched.begin();
-            }
+            let _end = watched.as_deref().map(End);
+            let _member = watched.as_ref().map(Member::enter);
             work()
         };
         let thread = std::thread::Builder::new().name("terrace-upkeep".into()).spawn_scoped(scope, run);
         let thread = thread.map_err(|error| Error::io("start", "a thread for upkeep", &error))?;
-        if priority == Priority::Upkeep {
+        if let Some(watched) = &watched {
             watched.watch();
         }
         Ok(thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
     })
 }
 
-/// A thread of [`Priority::Upkeep`], as another thread sees it.
+/// The threads of some work of [`Priority::Upkeep`], as another thread sees them.
 #[derive(Debug, Default)]
 struct Watched {
     state: Mutex<WatchedState>,
@@ -100,10 +100,16 @@ struct Watched {
 
 #[derive(Debug, Default)]
 struct WatchedState {
-    /// The thread, once its policy may be changed.
-    thread: Option<libc::pid_t>,
-    /// The thread is about to end, and its number may become that of another one.
+    /// Each leaves before it ends, when its number may become that of another one.
+    threads: Vec<WatchedThread>,
     is_over: bool,
+}
+
+#[derive(Debug)]
+struct WatchedThread {
+    number: libc::pid_t,
+    /// Its processor time when it was looked at last.
+    used: Duration,
 }
 
 /// Tells at its drop that the work is over, also by a panic.
@@ -117,36 +123,88 @@ impl Drop for End<'_> {
 }
 
 impl Watched {
-    /// Gives the calling thread idle time only, until the watching thread changes that.
-    fn begin(&self) {
-        // SAFETY: a plain system call without arguments.
-        let thread = unsafe { libc::gettid() };
-        if set_policy(thread, libc::SCHED_IDLE).is_ok() {
-            self.state.lock().thread = Some(thread);
-        }
-    }
-
-    /// Returns when the work is over. The lock is held whenever the thread is named, so it lives then.
+    /// Returns when the work is over. The lock is held whenever a thread is named, so it lives then.
     fn watch(&self) {
         let mut state = self.state.lock();
-        let mut before = Duration::ZERO;
         while !state.is_over {
             self.over.wait_for(&mut state, WATCH_TIME);
-            let Some(thread) = state.thread.filter(|_| !state.is_over) else { continue };
-            let now = processor_time(thread);
-            if is_runnable(thread) && now.saturating_sub(before) < ENOUGH_TIME {
-                compete(thread, true);
+            let starving = state.threads.iter_mut().map(WatchedThread::starves).filter(|starves| *starves).count();
+            if starving > 0 {
+                state.threads.iter().for_each(|thread| compete(thread.number, true));
                 self.over.wait_for(&mut state, COMPETING_TIME);
-                if !state.is_over {
-                    compete(thread, false);
+                for thread in &mut state.threads {
+                    compete(thread.number, false);
+                    thread.used = processor_time(thread.number);
                 }
             }
-            before = now;
         }
     }
 }
 
-/// Lets a thread compete with others, or gives it idle time only. A failure leaves it as it is.
+impl WatchedThread {
+    /// Whether it is ready to run, and had too little processor time since the last call.
+    fn starves(&mut self) -> bool {
+        let before = std::mem::replace(&mut self.used, processor_time(self.number));
+        self.used.saturating_sub(before) < ENOUGH_TIME && is_runnable(self.number)
+    }
+}
+
+/// The calling thread as one of those that are watched, until this is dropped on it.
+#[derive(Debug)]
+pub(crate) struct Member {
+    watched: Arc<Watched>,
+    number: libc::pid_t,
+}
+
+impl Member {
+    /// Gives the calling thread idle time only, until the watching thread changes that.
+    fn enter(watched: &Arc<Watched>) -> Self {
+        // SAFETY: a plain system call without arguments.
+        let number = unsafe { libc::gettid() };
+        compete(number, false);
+        watched.state.lock().threads.push(WatchedThread { number, used: processor_time(number) });
+        WATCHED.set(Some(Arc::clone(watched)));
+        Self { watched: Arc::clone(watched), number }
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        WATCHED.set(None);
+        self.watched.state.lock().threads.retain(|thread| thread.number != self.number);
+    }
+}
+
+/// Threads that the calling thread starts for its work. A thread inherits the policy of the one that starts it: if that is
+/// watched, these have to be, too.
+#[derive(Debug, Clone)]
+pub(crate) struct Helpers(Option<Arc<Watched>>);
+
+impl Helpers {
+    /// Those of the calling thread.
+    pub(crate) fn for_this_thread() -> Self {
+        Self(WATCHED.with_borrow(Clone::clone))
+    }
+
+    /// Calls `start`, which starts threads, with the policy of others: a thread that has idle time only might never come to
+    /// [`Self::join`].
+    pub(crate) fn start<T>(&self, start: impl FnOnce() -> T) -> T {
+        if self.0.is_none() {
+            return start();
+        }
+        compete(0, true);
+        let started = start();
+        compete(0, false);
+        started
+    }
+
+    /// Makes the calling thread one of them, until what this returns is dropped.
+    pub(crate) fn join(&self) -> Option<Member> {
+        self.0.as_ref().map(Member::enter)
+    }
+}
+
+/// Lets a thread (0: the calling one) compete with others, or gives it idle time only. A failure leaves it as it is.
 fn compete(thread: libc::pid_t, does: bool) {
     let policy = if does { libc::SCHED_OTHER } else { libc::SCHED_IDLE };
     if let Err(error) = set_policy(thread, policy) {
@@ -241,6 +299,18 @@ mod tests {
         assert_eq!(scheduling(), (policy, nice));
         let panic = std::panic::catch_unwind(|| with_priority(Priority::Upkeep, || panic!("a reason")));
         assert_eq!(panic.unwrap_err().downcast_ref(), Some(&"a reason"));
+        let helper = with_priority(Priority::Upkeep, || {
+            let helpers = Helpers::for_this_thread();
+            std::thread::scope(|scope| {
+                let helper = || {
+                    let before = scheduling().0;
+                    let _member = helpers.join();
+                    (before, scheduling().0)
+                };
+                helpers.start(|| scope.spawn(helper)).join().unwrap()
+            })
+        });
+        assert_eq!(helper.unwrap(), (policy, expected));
         let changed = on_another_thread(|| {
             // SAFETY: a plain system call without arguments.
             let thread = unsafe { libc::gettid() };
