@@ -76,7 +76,7 @@ pub use handle::ReadHandle;
 pub use intent::{Class, Intent, Level, StatementId};
 pub use levels::{ColumnLevels, OperatorLevel};
 pub use pool::BufferPool;
-pub use priority::{Priority, set_priority, with_priority};
+pub use priority::{Priority, competing, set_priority, with_priority};
 pub(crate) use priority::{Helpers, QUANTUM_BYTES, let_others_run};
 pub use rules::{IoRules, Turns};
 pub use shares::{ReadAhead, ReadShare, ReadingStatements};

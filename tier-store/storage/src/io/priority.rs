@@ -204,6 +204,11 @@ impl Helpers {
     }
 }
 
+/// Calls `work`, for which others wait: a thread of upkeep that has idle time only competes for the processor meanwhile.
+pub fn competing<T>(work: impl FnOnce() -> T) -> T {
+    Helpers::for_this_thread().start(work)
+}
+
 /// Lets a thread (0: the calling one) compete with others, or gives it idle time only. A failure leaves it as it is.
 fn compete(thread: libc::pid_t, does: bool) {
     let policy = if does { libc::SCHED_OTHER } else { libc::SCHED_IDLE };
@@ -300,6 +305,7 @@ mod tests {
         let panic = std::panic::catch_unwind(|| with_priority(Priority::Upkeep, || panic!("a reason")));
         assert_eq!(panic.unwrap_err().downcast_ref(), Some(&"a reason"));
         let helper = with_priority(Priority::Upkeep, || {
+            assert_eq!((competing(scheduling).0, scheduling().0), (policy, expected));
             let helpers = Helpers::for_this_thread();
             std::thread::scope(|scope| {
                 let helper = || {
