@@ -34,8 +34,7 @@ const DIRECT_FROM_BYTES: usize = 256 << 10;
 const DIRECT_PART_BYTES: usize = 1 << 20;
 /// Direct writes of one file that wait or run at once.
 const PARTS_AT_ONCE: usize = 4;
-/// Upkeep makes so many bytes of a file durable at a time: what a device flushes holds up the reads that come meanwhile, some
-/// tens of milliseconds for a whole file.
+/// Upkeep makes so many bytes of a file durable at a time: what a device flushes may hold up the reads that come meanwhile.
 const UPKEEP_STEP_BYTES: usize = 4 << 20;
 
 /// A file or folder inside a folder.
