@@ -9,9 +9,11 @@
 //! A file appears under its name only when it is complete and on disk (write, fsync, rename, fsync the folder). Cold reads
 //! are those of a [`ChunkReader`].
 //!
+//! - `deletions`: deletes files, one now and then while look-ups come
 //! - [`files`]: writes and lists the files of the tier
 //! - `folder`: the files with their charges, and the folders of the tables
 
+mod deletions;
 pub mod files;
 mod folder;
 
@@ -23,7 +25,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use terrace_model::clock::Clock;
-use terrace_model::{Account, ChunkId, Error, Result, TableId};
+use terrace_model::{Account, Charge, ChunkId, Error, Result, TableId};
 
 use super::codec;
 use super::home::{Home, HomeCounters, HomeTier, MeasuredHome};
@@ -33,6 +35,7 @@ use crate::io::device::describe_device;
 use crate::io::files::create_folders;
 use crate::io::{AlignedBuffer, BLOCK_BYTES, BlockIo, Class, FileBytes, FileSystem, Intent, IoFile, ReadHandle};
 use crate::table::{Chunk, ChunkFile};
+use deletions::Deletions;
 use folder::TierFolder;
 
 /// Bytes of a single read of a file that is loaded whole.
@@ -43,7 +46,9 @@ const PARTS_AT_ONCE: usize = 4;
 /// The home in a folder: a [`Home`].
 #[derive(Debug)]
 pub struct SsdTier {
-    folder: TierFolder,
+    folder: Arc<TierFolder>,
+    /// `None` for measurements, which delete their sample at once.
+    deletions: Option<Deletions>,
     /// Description of the device under the folder.
     device: String,
     reader: ChunkReader,
@@ -64,7 +69,9 @@ impl SsdTier {
         create_folders(files.as_ref(), &dir)?;
         let device = describe_device(&dir);
         let reader = ChunkReader::new(io, clock, io_account);
-        Ok(Self { folder: TierFolder::new(dir, files, stored), device, reader })
+        let folder = Arc::new(TierFolder::new(dir, files, stored));
+        let deletions = Some(Deletions::start(&folder, reader.io()));
+        Ok(Self { folder, deletions, device, reader })
     }
 
     /// The folder of the tier.
@@ -81,6 +88,19 @@ impl SsdTier {
     /// Writes a file; its bytes are durable on return.
     fn write(&self, path: &Path, intent: Intent, file: &AlignedBuffer) -> Result<()> {
         self.files().write_through(self.reader.io().as_ref(), intent, path, file)
+    }
+
+    /// Charges a new file. Where there is no room, files that wait for their deletion make some.
+    fn charge(&self, bytes: u64) -> Result<Charge> {
+        match self.folder.stored.try_charge(bytes) {
+            Err(Error::BudgetExceeded { .. }) if self.delete_waiting() => self.folder.stored.try_charge(bytes),
+            charged => charged,
+        }
+    }
+
+    /// Deletes the files that wait for it; false where there are none.
+    fn delete_waiting(&self) -> bool {
+        self.deletions.as_ref().is_some_and(Deletions::delete_waiting)
     }
 
     /// The open file of a chunk.
@@ -120,8 +140,8 @@ impl HomeTier for SsdTier {
         }
         let account = Account::new("measurements", u64::MAX);
         let reader = self.reader.for_measurements(Arc::clone(&account));
-        let folder = TierFolder::new(self.dir().to_owned(), Arc::clone(&self.folder.files), account);
-        Some(Arc::new(Self { folder, device: self.device.clone(), reader }))
+        let folder = Arc::new(TierFolder::new(self.dir().to_owned(), Arc::clone(&self.folder.files), account));
+        Some(Arc::new(Self { folder, deletions: None, device: self.device.clone(), reader }))
     }
 
     fn check(&self, chunk: &Chunk) -> Result<()> {
@@ -175,10 +195,14 @@ impl Home for SsdTier {
 
     fn write_chunk(&self, table: TableId, chunk: ChunkId, intent: Intent, file: &AlignedBuffer) -> Result<PathBuf> {
         let bytes = file.as_slice().len() as u64;
-        let charge = self.folder.stored.try_charge(bytes)?;
+        let charge = self.charge(bytes)?;
         let path = self.dir().join(file_name(table, chunk, codec::format_of_file(file.as_slice())));
         let _folder = self.folder.keep_table(path.parent().unwrap_or(self.dir()))?;
-        files::replace(self.files(), &path, |temporary| self.write(temporary, intent, file))?;
+        let write = || files::replace(self.files(), &path, |temporary| self.write(temporary, intent, file));
+        match write() {
+            Err(Error::Io { errno: Some(libc::ENOSPC | libc::EDQUOT), .. }) if self.delete_waiting() => write()?,
+            written => written?,
+        }
         self.folder.keep_charge(path.clone(), charge);
         self.counters().written_bytes.fetch_add(bytes, Ordering::Relaxed);
         Ok(path)
@@ -199,7 +223,14 @@ impl Home for SsdTier {
     }
 
     fn remove(&self, path: &Path) -> Result<()> {
-        self.folder.delete(path)
+        match &self.deletions {
+            Some(deletions) => deletions.delete(path),
+            None => self.folder.delete(path),
+        }
+    }
+
+    fn end_removals(&self) {
+        self.deletions.iter().for_each(Deletions::end);
     }
 
     fn list(&self) -> Result<Vec<StoredFile>> {

@@ -43,6 +43,11 @@ impl TierFolder {
         self.charges.lock().insert(file, charge);
     }
 
+    /// Bytes that a file is charged with.
+    pub(super) fn charged_bytes(&self, file: &Path) -> u64 {
+        self.charges.lock().get(file).map_or(0, Charge::bytes)
+    }
+
     /// Deletes a file and ends its charge; one that is gone already is no error. The table's folder goes with its last file.
     pub(super) fn delete(&self, file: &Path) -> Result<()> {
         self.files.remove_file(file)?;
