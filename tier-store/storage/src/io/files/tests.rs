@@ -100,6 +100,12 @@ fn files_of_every_size_go_through_the_engine() {
         let direct = if len < from { 0 } else { len - len % BLOCK_BYTES };
         assert_eq!(stats.class_writes(Class::Write).sums().bytes - before, direct as u64, "{len} bytes");
     }
+    // Where space can be reserved, a file has it before its first part is written; no part changes its length.
+    let reserved = File::create(&path).unwrap();
+    reserve(&reserved, &path, 9 * part + 5).unwrap();
+    assert!([0, 9 * part + 5].contains(&(reserved.metadata().unwrap().len() as usize)));
+    reserve(&reserved, &path, 0).unwrap();
+    drop(reserved);
     // Upkeep, in steps.
     for len in [UPKEEP_STEP_BYTES, UPKEEP_STEP_BYTES + BLOCK_BYTES, 2 * UPKEEP_STEP_BYTES + part + 5] {
         let bytes: Vec<u8> = (0..len).map(|at| (at * 29 + len) as u8).collect();
