@@ -38,7 +38,7 @@ const PLANNING_NICE: libc::c_int = 10;
 pub(crate) const QUANTUM_BYTES: usize = 256 << 10;
 /// Time between two looks at a thread of [`Priority::Upkeep`].
 const WATCH_TIME: Duration = Duration::from_millis(50);
-/// The thread starves when it is ready to run, and has had less than this of [`WATCH_TIME`].
+/// The thread starves when it is ready to run, was so all the time, and has had less than this of [`WATCH_TIME`].
 const ENOUGH_TIME: Duration = Duration::from_millis(5);
 /// Time for which one that starved has the policy of others.
 const COMPETING_TIME: Duration = Duration::from_secs(1);
@@ -110,6 +110,8 @@ struct WatchedThread {
     number: libc::pid_t,
     /// Its processor time when it was looked at last.
     used: Duration,
+    /// How often it had gone to sleep until then.
+    sleeps: u64,
 }
 
 /// Tells at its drop that the work is over, also by a panic.
@@ -134,7 +136,7 @@ impl Watched {
                 self.over.wait_for(&mut state, COMPETING_TIME);
                 for thread in &mut state.threads {
                     compete(thread.number, false);
-                    thread.used = processor_time(thread.number);
+                    *thread = WatchedThread::new(thread.number);
                 }
             }
         }
@@ -142,10 +144,17 @@ impl Watched {
 }
 
 impl WatchedThread {
-    /// Whether it is ready to run, and had too little processor time since the last call.
+    fn new(number: libc::pid_t) -> Self {
+        Self { number, used: processor_time(number), sleeps: sleeps(number) }
+    }
+
+    /// Whether it has been ready to run since the last call, and had too little processor time. One that reads or writes
+    /// sleeps most of the time, and is ready to run now and then when somebody looks.
     fn starves(&mut self) -> bool {
-        let before = std::mem::replace(&mut self.used, processor_time(self.number));
-        self.used.saturating_sub(before) < ENOUGH_TIME && is_runnable(self.number)
+        let now = Self::new(self.number);
+        let before = std::mem::replace(self, now);
+        let has_slept = self.sleeps != before.sleeps;
+        self.used.saturating_sub(before.used) < ENOUGH_TIME && !has_slept && is_runnable(self.number)
     }
 }
 
@@ -162,7 +171,7 @@ impl Member {
         // SAFETY: a plain system call without arguments.
         let number = unsafe { libc::gettid() };
         compete(number, false);
-        watched.state.lock().threads.push(WatchedThread { number, used: processor_time(number) });
+        watched.state.lock().threads.push(WatchedThread::new(number));
         WATCHED.set(Some(Arc::clone(watched)));
         Self { watched: Arc::clone(watched), number }
     }
@@ -251,6 +260,13 @@ fn is_runnable(thread: libc::pid_t) -> bool {
     status.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('R'))
 }
 
+/// How often a thread of this process has gone to sleep so far.
+fn sleeps(thread: libc::pid_t) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/self/task/{thread}/status")).unwrap_or_default();
+    let count = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+    count.and_then(|count| count.trim().parse().ok()).unwrap_or(0)
+}
+
 /// Sets the policy of a thread of this process; 0: the calling one.
 fn set_policy(thread: libc::pid_t, policy: libc::c_int) -> std::io::Result<()> {
     let priority = libc::sched_param { sched_priority: 0 };
@@ -279,6 +295,8 @@ pub(crate) fn let_others_run() {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use terrace_model::clock::{Clock, SystemClock};
+
     use super::*;
 
     /// The policy of the calling thread and its nice value.
@@ -351,6 +369,23 @@ mod tests {
         assert!(is_runnable(this));
         let before = processor_time(this);
         while processor_time(this) == before {}
+    }
+
+    #[test]
+    fn a_thread_that_slept_does_not_starve() {
+        // SAFETY: a plain system call without arguments.
+        let mut this = WatchedThread::new(unsafe { libc::gettid() });
+        let clock = SystemClock::default();
+        let mut starves = || {
+            // As if it had had no processor time.
+            this.used = Duration::MAX;
+            this.starves()
+        };
+        // It may sleep in a call of the system now and then.
+        while !starves() {}
+        clock.sleep(Duration::from_millis(1));
+        assert!(!starves());
+        while !starves() {}
     }
 
     fn on_another_thread<T: Send>(act: impl FnOnce() -> T + Send) -> T {
