@@ -16,7 +16,6 @@ use std::collections::VecDeque;
 use std::fmt::Debug;
 use std::fs::File;
 use std::io::{Seek, SeekFrom, Write};
-use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -26,7 +25,7 @@ use terrace_model::{Error, Result};
 
 pub use simulated::{DiskFaults, Outage, SimulatedFiles};
 
-use super::{AlignedBuffer, BLOCK_BYTES, Class, Intent, IoFile, ReadHandle};
+use super::{AlignedBuffer, BLOCK_BYTES, Intent, IoFile, ReadHandle};
 
 /// Files from this size are written around the page cache.
 const DIRECT_FROM_BYTES: usize = 256 << 10;
@@ -34,8 +33,6 @@ const DIRECT_FROM_BYTES: usize = 256 << 10;
 const DIRECT_PART_BYTES: usize = 1 << 20;
 /// Direct writes of one file that wait or run at once.
 const PARTS_AT_ONCE: usize = 4;
-/// Upkeep makes so many bytes of a file durable at a time: what a device flushes may hold up the reads that come meanwhile.
-const UPKEEP_STEP_BYTES: usize = 4 << 20;
 
 /// A file or folder inside a folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -184,11 +181,11 @@ impl FileSystem for RealFiles {
         let file = File::create(path).map_err(|e| file_error("create", path, &e))?;
         let len = bytes.as_slice().len();
         let direct = (len >= DIRECT_FROM_BYTES).then(|| IoFile::open_for_writing(path)).flatten();
-        let sync = || file.sync_data().map_err(|e| file_error("sync", path, &e));
         let done = match direct {
             Some(direct) => {
                 reserve(&file, path, len)?;
-                match write_steps(io, intent, &direct, bytes, sync) {
+                // The device takes whole blocks.
+                match write_parts(io, intent, &direct, bytes, len - len % BLOCK_BYTES) {
                     Err(Error::Io { errno: Some(libc::EINVAL), .. }) => 0,
                     done => done?,
                 }
@@ -262,49 +259,27 @@ fn reserve(file: &File, path: &Path, len: usize) -> Result<()> {
     }
 }
 
-/// Writes all whole blocks of `bytes`, as the device takes no others, and returns their length. Bytes of upkeep go in steps of
-/// [`UPKEEP_STEP_BYTES`], with a `sync` between two of them.
-fn write_steps(
-    io: &dyn super::BlockIo,
-    intent: Intent,
-    file: &Arc<IoFile>,
-    bytes: &AlignedBuffer,
-    sync: impl Fn() -> Result<()>,
-) -> Result<usize> {
-    let len = bytes.as_slice().len();
-    let len = len - len % BLOCK_BYTES;
-    let step = if intent.class == Class::Upkeep { UPKEEP_STEP_BYTES } else { len.max(1) };
-    for start in (0..len).step_by(step) {
-        let end = len.min(start + step);
-        write_parts(io, intent, file, bytes, start..end)?;
-        if end < len {
-            sync()?;
-        }
-    }
-    Ok(len)
-}
-
-/// Writes a range of a file. No write runs any more when it returns.
+/// Writes the first `len` bytes of a file. No write runs any more when it returns.
 fn write_parts(
     io: &dyn super::BlockIo,
     intent: Intent,
     file: &Arc<IoFile>,
     bytes: &AlignedBuffer,
-    range: Range<usize>,
-) -> Result<()> {
+    len: usize,
+) -> Result<usize> {
     let mut running = VecDeque::new();
-    let mut result = Ok(());
-    for start in range.clone().step_by(DIRECT_PART_BYTES) {
+    let mut result = Ok(len);
+    for start in (0..len).step_by(DIRECT_PART_BYTES) {
         if running.len() == PARTS_AT_ONCE
             && let Some(Err(error)) = running.pop_front().map(ReadHandle::wait)
         {
             result = Err(error);
             break;
         }
-        let part = bytes.part(start..range.end.min(start + DIRECT_PART_BYTES));
+        let part = bytes.part(start..len.min(start + DIRECT_PART_BYTES));
         running.push_back(io.write_as(intent, file, start as u64, part));
     }
-    running.into_iter().fold(result, |result, part| part.wait().map(drop).and(result))
+    running.into_iter().fold(result, |result, part| part.wait().and(result))
 }
 
 /// Writes the bytes of a file from `done` on, and makes all of them durable.

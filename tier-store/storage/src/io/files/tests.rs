@@ -10,6 +10,7 @@ use rand::{Rng, SeedableRng};
 use terrace_model::clock::{Clock, ManualClock};
 
 use super::*;
+use crate::io::Class;
 use crate::io::simulated::{Faults, SimulatedEngine};
 
 fn disk(seed: u64) -> SimulatedFiles {
@@ -106,16 +107,6 @@ fn files_of_every_size_go_through_the_engine() {
     assert!([0, 9 * part + 5].contains(&(reserved.metadata().unwrap().len() as usize)));
     reserve(&reserved, &path, 0).unwrap();
     drop(reserved);
-    // Upkeep, in steps.
-    for len in [UPKEEP_STEP_BYTES, UPKEEP_STEP_BYTES + BLOCK_BYTES, 2 * UPKEEP_STEP_BYTES + part + 5] {
-        let bytes: Vec<u8> = (0..len).map(|at| (at * 29 + len) as u8).collect();
-        let aligned = AlignedBuffer::copy_of(&bytes, BLOCK_BYTES).unwrap();
-        let before = stats.class_writes(Class::Upkeep).sums().bytes;
-        RealFiles.write_through(engine.as_ref(), Class::Upkeep.into(), &path, &aligned).unwrap();
-        assert!(RealFiles.read(&path).unwrap() == bytes, "{len} bytes");
-        let direct = len - len % BLOCK_BYTES;
-        assert_eq!(stats.class_writes(Class::Upkeep).sums().bytes - before, direct as u64, "{len} bytes");
-    }
     // A device that fails.
     let rough = SimulatedEngine::start(3, Faults { fails_after: Some(2), ..Faults::default() });
     let bytes = AlignedBuffer::copy_of(&[7; 9 << 20], BLOCK_BYTES).unwrap();
