@@ -4,7 +4,7 @@
 //! `part` stays on disk by a rule, and each phase draws its keys anew, so that look-ups read what hardly any has read
 //! before. Phases with and without upkeep take turns in beginning a round. A client deletes rows in both, as often: OPTIMIZE
 //! needs something to rewrite, and such a statement is no upkeep. Nor is the deletion of backups, which takes place between
-//! the phases.
+//! the phases, as does that of files that the server has put off: `waiting_files` counts these at the end of a phase.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -23,8 +23,10 @@ use crate::statistics::{median, percentile};
 /// Of a phase: 12 of its look-ups lie above its 99th percentile.
 const SECONDS: u64 = 60;
 const QUICK_SECONDS: u64 = 4;
-/// After the deletion of backups, for the disk to take note of it.
+/// After deletions, for the disk to take note of them.
 const SETTLE: Duration = Duration::from_secs(2);
+/// The longest wait for the server to delete files.
+const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
 /// Measures phases without and with upkeep in turn.
 pub fn run(bench: &mut Bench) -> Result<()> {
@@ -51,13 +53,14 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     let points = || server.number("SELECT reads FROM system.io WHERE class = 'point'");
     let mut ratios = Vec::new();
     let mut medians = Vec::new();
+    let (mut all_beside, mut all_alone) = (Vec::new(), Vec::new());
     let mut params = json!({});
     // Look-ups and a turn that warm the server up; the turn tells how often rows are deleted.
     LookUps { url: server.url(), scale, seed: bench.seed }.run(Duration::from_secs(2))?;
     let start = Instant::now();
     work(true, Duration::ZERO).turn()?;
     let mut turn_time = start.elapsed();
-    delete_backups(&folder)?;
+    settle(&server, &folder)?;
     let mut have_read = true;
     while bench.wants_another_round(ratios.len()) {
         let read_before = points()?;
@@ -70,7 +73,7 @@ pub fn run(bench: &mut Bench) -> Result<()> {
         let upkeep = work(true, Duration::ZERO);
         let beside = upkeep.beside(|| look_ups(bench))?;
         turn_time = start.elapsed() / u32::try_from(upkeep.done.load(Ordering::SeqCst)).unwrap_or(1).max(1);
-        delete_backups(&folder)?;
+        settle(&server, &folder)?;
         if !alone_first {
             alone = work(false, turn_time).beside(|| look_ups(bench))?;
         }
@@ -79,10 +82,14 @@ pub fn run(bench: &mut Bench) -> Result<()> {
         let p99 = |waits: &[f64]| percentile(waits, 0.99);
         ratios.push(p99(&beside) / p99(&alone));
         medians.push(median(&beside) / median(&alone));
+        all_beside.extend_from_slice(&beside);
+        all_alone.extend_from_slice(&alone);
         params = json!({
             "scale": scale, "threads": bench.threads, "rate": RATE, "points": beside.len(), "point_reads": read,
             "p99_ms_a": p99(&beside), "p99_ms_b": p99(&alone), "p50_ms_a": median(&beside), "p50_ms_b": median(&alone),
             "upkeep_turns": upkeep.done.load(Ordering::SeqCst), "turn_s": turn_time.as_secs_f64(),
+            "waiting_files": upkeep.waiting_files.load(Ordering::SeqCst),
+            "p99_ratio_of_all": p99(&all_beside) / p99(&all_alone),
         });
         println!("  {params}");
         for (name, waits) in [("beside upkeep", &beside), ("alone", &alone)] {
@@ -104,12 +111,18 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     server.stop()
 }
 
-/// Deletes the backups of a phase.
-fn delete_backups(folder: &Path) -> Result<()> {
-    for entry in std::fs::read_dir(folder).map_err(Error::path("read", folder))? {
-        let backup = entry.map_err(Error::path("read", folder))?.path();
+/// Deletes the backups of a phase, and waits until the server has deleted what it has put off.
+fn settle(server: &Server, backups: &Path) -> Result<()> {
+    for entry in std::fs::read_dir(backups).map_err(Error::path("read", backups))? {
+        let backup = entry.map_err(Error::path("read", backups))?.path();
         std::fs::remove_dir_all(&backup).map_err(Error::path("delete", &backup))?;
     }
+    let start = Instant::now();
+    while server.unowned_files()? > 0.0 && start.elapsed() < LONGEST_WAIT {
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    // A journal tells the disk once it is written.
+    std::fs::File::open(backups).and_then(|folder| folder.sync_all()).map_err(Error::path("sync", backups))?;
     std::thread::sleep(SETTLE);
     Ok(())
 }
@@ -135,6 +148,8 @@ struct Work<'a> {
     is_over: AtomicBool,
     /// Turns that were carried out.
     done: AtomicU64,
+    /// Files that waited for their deletion when the look-ups had ended.
+    waiting_files: AtomicU64,
 }
 
 impl<'a> Work<'a> {
@@ -148,6 +163,7 @@ impl<'a> Work<'a> {
             least,
             is_over: AtomicBool::new(false),
             done: AtomicU64::new(0),
+            waiting_files: AtomicU64::new(0),
         }
     }
 
@@ -156,8 +172,10 @@ impl<'a> Work<'a> {
         std::thread::scope(|scope| {
             let work = scope.spawn(|| self.take_turns());
             let waits = look_ups();
+            let waiting = self.server.unowned_files();
             self.is_over.store(true, Ordering::SeqCst);
             let done = work.join().map_err(|_| Error::failed("the thread of the work panicked"))?;
+            self.waiting_files.store(waiting? as u64, Ordering::SeqCst);
             done.and(waits)
         })
     }
