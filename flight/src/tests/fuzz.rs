@@ -110,7 +110,7 @@ impl Caller {
     fn note_call(&self) {
         self.calls.set(self.calls.get() + 1);
         if self.calls.get().is_multiple_of(CALLS_PER_CONNECTION) {
-            self.connection.replace(Self::connect(&self.service.core));
+            drop(self.connection.replace(Self::connect(&self.service.core)));
         }
     }
 
