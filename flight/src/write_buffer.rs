@@ -87,8 +87,9 @@ impl<S> WriteBuffer<S> {
 }
 
 impl<S: AsyncWrite + Unpin> WriteBuffer<S> {
-    /// Writes all that is collected.
-    fn poll_drain(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    /// Writes all that is collected, and keeps the room for what follows at once: the same memory, which is in the processor's
+    /// cache, takes the next frames.
+    fn poll_empty(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while let Some(rest) = self.bytes.get(self.taken..).filter(|rest| !rest.is_empty()) {
             match ready!(Pin::new(&mut self.stream).poll_write(cx, rest))? {
                 0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
@@ -96,10 +97,15 @@ impl<S: AsyncWrite + Unpin> WriteBuffer<S> {
             }
         }
         self.taken = 0;
+        self.bytes.clear();
+        Poll::Ready(Ok(()))
+    }
+
+    /// Writes all that is collected, and gives the room back.
+    fn poll_drain(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(self.poll_empty(cx))?;
         if self.bytes.capacity() > KEPT_BYTES {
             self.bytes = Vec::new();
-        } else {
-            self.bytes.clear();
         }
         self.share = None;
         Poll::Ready(Ok(()))
@@ -109,7 +115,7 @@ impl<S: AsyncWrite + Unpin> WriteBuffer<S> {
         let length = pieces.iter().map(|piece| piece.len()).sum::<usize>();
         let is_data = pieces.len() > 1;
         if self.bytes.len() + length > MOST_BYTES {
-            ready!(self.poll_drain(cx))?;
+            ready!(self.poll_empty(cx))?;
         }
         if length >= LARGE_BYTES || !is_data && self.bytes.is_empty() || !self.has_room(length) {
             ready!(self.poll_drain(cx))?;
@@ -311,15 +317,21 @@ mod tests {
     }
 
     #[test]
-    fn a_full_buffer_goes_at_once() {
-        let mut writer = Writer::new(usize::MAX);
-        for _ in 0..8 {
+    fn a_full_buffer_goes_at_once_and_its_memory_takes_what_follows() {
+        let budget = SendBudget::new(MOST_BYTES as u64);
+        let mut writer = Writer::within(&budget, usize::MAX);
+        for _ in 0..7 {
             assert!(writer.write(&FRAME) && writer.flush());
         }
+        let place = writer.buffer.bytes.as_ptr();
+        assert!(writer.write(&FRAME) && writer.flush());
         assert_eq!(writer.writes(), [7 * (9 + (16 << 10))]);
         assert!(writer.buffer.bytes.capacity() <= MOST_BYTES);
+        assert_eq!(writer.buffer.bytes.as_ptr(), place);
+        assert_eq!(budget.free.load(Relaxed), 0);
         assert!(writer.flush());
         assert_eq!(writer.writes(), [9 + (16 << 10)]);
+        assert_eq!((writer.buffer.bytes.capacity(), budget.free.load(Relaxed)), (0, 1));
     }
 
     #[test]
