@@ -10,7 +10,7 @@
 //! cargo test ..                             some seconds in all
 //! TERRACE_TEST_DEPTH=deep ..                the numbers of figure R3, over hours, with progress on standard error
 //! TERRACE_TEST_FUZZ_INPUTS=50000 ..         this many inputs for each harness
-//! TERRACE_TEST_FUZZ_ALONE=1 ..              resident memory is compared, too: one harness in the process, see `tests/fuzz.sh`
+//! TERRACE_TEST_FUZZ_ALONE=1 ..              what the process holds is compared, too: one harness in it, see `tests/fuzz.sh`
 //! BOLERO_RANDOM_SEED=.. ..                  the input that a failure named comes first
 //! ```
 //!
