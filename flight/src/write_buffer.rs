@@ -22,8 +22,8 @@ use std::{
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Most bytes that are collected.
-const MOST_BYTES: usize = 128 << 10;
+/// Most bytes that are collected: sixteen full frames with their heads.
+const MOST_BYTES: usize = 16 * ((16 << 10) + 9);
 /// A write of as many bytes goes to the socket as it is: one of a client that takes large frames.
 const LARGE_BYTES: usize = 64 << 10;
 /// More room than this is given back once it is empty, and is part of the budget.
@@ -285,6 +285,8 @@ mod tests {
     }
 
     const FRAME: [usize; 2] = [9, 16 << 10];
+    const FRAME_BYTES: usize = 9 + (16 << 10);
+    const MOST_FRAMES: usize = MOST_BYTES / FRAME_BYTES;
 
     #[test]
     fn frames_of_data_go_together_with_the_flush_after_the_last() {
@@ -320,12 +322,12 @@ mod tests {
     fn a_full_buffer_goes_at_once_and_its_memory_takes_what_follows() {
         let budget = SendBudget::new(MOST_BYTES as u64);
         let mut writer = Writer::within(&budget, usize::MAX);
-        for _ in 0..7 {
+        for _ in 0..MOST_FRAMES {
             assert!(writer.write(&FRAME) && writer.flush());
         }
         let place = writer.buffer.bytes.as_ptr();
         assert!(writer.write(&FRAME) && writer.flush());
-        assert_eq!(writer.writes(), [7 * (9 + (16 << 10))]);
+        assert_eq!(writer.writes(), [MOST_FRAMES * FRAME_BYTES]);
         assert!(writer.buffer.bytes.capacity() <= MOST_BYTES);
         assert_eq!(writer.buffer.bytes.as_ptr(), place);
         assert_eq!(budget.free.load(Relaxed), 0);
@@ -345,13 +347,13 @@ mod tests {
     #[test]
     fn a_socket_that_takes_little_gets_all_in_the_end() {
         let mut writer = Writer::new(20_000);
-        for _ in 0..7 {
+        for _ in 0..MOST_FRAMES {
             assert!(writer.write(&FRAME) && writer.flush());
         }
         assert!(!writer.write(&FRAME), "there is no room");
         assert!(!writer.flush());
         // A frame that was not taken is written again.
-        for room in [1, 50_000, 100_000] {
+        for room in [1, MOST_BYTES / 2, MOST_BYTES] {
             writer.buffer.stream.room = room;
             let _ = writer.write(&FRAME);
             let _ = writer.flush();
