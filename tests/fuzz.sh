@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Figure R3: runs the fuzz harnesses with their deep numbers of inputs, each in a process of its own, and compares resident memory.
+# Figure R3: runs the fuzz harnesses with their deep numbers of inputs, each in a process of its own, and compares what it holds.
 #
 #   tests/fuzz.sh                     all harnesses, for hours
 #   tests/fuzz.sh terrace-ipc         those of one crate

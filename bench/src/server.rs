@@ -142,6 +142,12 @@ impl Server {
         Ok(())
     }
 
+    /// Files of its tables that no table refers to any more: somebody still reads them, or they wait for their deletion.
+    pub fn unowned_files(&self) -> Result<f64> {
+        let usage = HttpConnection::to(&self.http_addr).request("GET", "/api/v1/usage", None)?;
+        Ok(usage.get("unowned_files").and_then(serde_json::Value::as_f64).unwrap_or(f64::NAN))
+    }
+
     /// Its metrics, in the Prometheus text format.
     pub fn metrics(&self) -> Result<String> {
         Ok(HttpConnection::to(&self.http_addr).text("/metrics")?)

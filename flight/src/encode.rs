@@ -33,7 +33,7 @@ use crate::{
     dictionaries::{Dictionaries, keyed_bytes},
     engine::BatchStream,
     error,
-    frames::IpcMessage,
+    frames::{FRAME_BYTES, IpcMessage},
     metrics::Observation,
     plain::convert,
     results::{LARGE_BYTES, LargeMessages},
@@ -194,7 +194,7 @@ impl Encoder {
         if message.body_bytes() < LARGE_BYTES {
             return Ok(message.into_data());
         }
-        Ok(self.delivery.large.push(message.into_frames(None)?))
+        Ok(self.delivery.large.push(message.into_frames(None, FRAME_BYTES)?))
     }
 }
 

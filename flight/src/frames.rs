@@ -1,7 +1,9 @@
 //! Flight messages as frames that refer to Arrow's buffers, instead of one copy of all values.
 //!
 //! A message is a sequence of pieces, of which small ones are copied together and large ones are shared. The bytes are plain
-//! gRPC and Flight.
+//! gRPC and Flight. HTTP/2 cuts each frame made here by itself, so one that is no multiple of what a client takes at once ends with a
+//! short one, which costs both sides as much as a full one. For results the begin of a large piece fills up the bytes before it, and its
+//! end goes to those behind it.
 //!
 //! ```text
 //!   IPC stream:  marker, length | header | body: validity, offsets, values, ...
@@ -20,6 +22,8 @@ use crate::bodies::{BODY_KEY, shared};
 
 /// Pieces of fewer bytes are copied together: each piece is a frame, and a system call.
 const SMALL_BYTES: usize = 16 << 10;
+/// Bytes of the frames of HTTP/2 that any client takes; most take no larger ones (RFC 9113, section 6.5.2).
+pub(crate) const FRAME_BYTES: usize = 16 << 10;
 /// A piece of a larger allocation is copied unless it is a quarter of it: a client that does not read would keep all of it.
 const MOST_SHARED_BYTES: usize = 8 << 20;
 /// Bytes before the metadata of an IPC message: a marker and the length.
@@ -55,11 +59,15 @@ impl IpcMessage {
         FlightData { data_header: self.header.into(), data_body: concat(&self.body).into(), ..FlightData::default() }
     }
 
-    /// The frames of its gRPC message.
+    /// The frames of its gRPC message. Each but the last has a multiple of `unit` bytes, at least 1.
     ///
     /// # Errors
     /// When it is longer than a message can be.
-    pub(crate) fn into_frames(self, descriptor: Option<FlightDescriptor>) -> Result<Vec<Bytes>, ArrowError> {
+    pub(crate) fn into_frames(
+        self,
+        descriptor: Option<FlightDescriptor>,
+        unit: usize,
+    ) -> Result<Vec<Bytes>, ArrowError> {
         let Self { header, body, body_bytes } = self;
         let message = FlightData { flight_descriptor: descriptor, data_header: header.into(), ..FlightData::default() };
         // The gRPC prefix (a flag and a length), then the fields.
@@ -74,21 +82,43 @@ impl IpcMessage {
         if let Some([_, length @ ..]) = small.first_chunk_mut::<5>() {
             *length = bytes.to_be_bytes();
         }
-        let mut frames = Vec::new();
-        for piece in body {
-            if piece.len() < SMALL_BYTES || piece.capacity() > MOST_SHARED_BYTES.max(4 * piece.len()) {
-                small.extend_from_slice(&piece);
-                continue;
-            }
-            if !small.is_empty() {
-                frames.push(std::mem::take(&mut small).into());
-            }
-            frames.push(shared(piece));
+        let mut frames = Frames { made: Vec::new(), small, unit };
+        body.iter().for_each(|piece| frames.add(piece));
+        Ok(frames.finish())
+    }
+}
+
+/// Frames of a message that is not complete yet.
+struct Frames {
+    made: Vec<Bytes>,
+    /// What is copied, and is in no frame yet.
+    small: Vec<u8>,
+    unit: usize,
+}
+
+impl Frames {
+    /// Adds a piece: the whole units of a large one are shared.
+    fn add(&mut self, piece: &Buffer) {
+        let head = self.small.len().next_multiple_of(self.unit) - self.small.len();
+        let shared_bytes = piece.len().saturating_sub(head) / self.unit * self.unit;
+        let is_small = piece.len() < SMALL_BYTES || piece.capacity() > MOST_SHARED_BYTES.max(4 * piece.len());
+        if is_small || shared_bytes == 0 {
+            self.small.extend_from_slice(piece);
+            return;
         }
-        if !small.is_empty() {
-            frames.push(small.into());
+        self.small.extend_from_slice(piece.get(..head).unwrap_or_default());
+        if !self.small.is_empty() {
+            self.made.push(std::mem::take(&mut self.small).into());
         }
-        Ok(frames)
+        self.made.push(shared(piece.slice_with_length(head, shared_bytes)));
+        self.small.extend_from_slice(piece.get(head + shared_bytes..).unwrap_or_default());
+    }
+
+    fn finish(mut self) -> Vec<Bytes> {
+        if !self.small.is_empty() {
+            self.made.push(self.small.into());
+        }
+        self.made
     }
 }
 
@@ -116,4 +146,65 @@ fn take_bytes(stream: &mut VecDeque<Buffer>, mut bytes: usize) -> Vec<Buffer> {
         taken.push(piece);
     }
     taken
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::sync::Arc;
+
+    use arrow::array::{ArrayRef, Decimal128Array, Int64Array, RecordBatch, StringArray};
+    use arrow_ipc::writer::StreamEncoder;
+
+    use super::*;
+
+    const ROWS: usize = 8_192;
+
+    fn decimals() -> Decimal128Array {
+        Decimal128Array::from_iter_values((0..ROWS).map(|row| row as i128))
+    }
+
+    /// The message of a batch with a column of decimals, and others.
+    fn message(decimals: &Decimal128Array) -> IpcMessage {
+        let columns: [(&str, ArrayRef); 4] = [
+            ("i", Arc::new(Int64Array::from_iter_values((0..ROWS).map(|row| row as i64)))),
+            ("s", Arc::new(StringArray::from_iter_values((0..ROWS).map(|row| format!("text {row}"))))),
+            ("c", Arc::new(StringArray::from_iter_values((0..ROWS).map(|row| if row % 2 == 0 { "N" } else { "R" })))),
+            ("d", Arc::new(decimals.clone())),
+        ];
+        let batch = RecordBatch::try_from_iter(columns).unwrap();
+        let mut encoder = StreamEncoder::try_new(batch.schema_ref()).unwrap();
+        let pieces = encoder.encode(&batch).unwrap().into_iter();
+        let mut stream: VecDeque<Buffer> = pieces.filter(|piece| !piece.is_empty()).collect();
+        // The schema.
+        IpcMessage::take(&mut stream).unwrap();
+        IpcMessage::take(&mut stream).unwrap()
+    }
+
+    #[test]
+    fn frames_are_whole_units_and_refer_to_values() {
+        let decimals = decimals();
+        let expected = message(&decimals).into_data();
+        for unit in [1, FRAME_BYTES] {
+            let frames = message(&decimals).into_frames(None, unit).unwrap();
+            let sent: Vec<u8> = frames.iter().flat_map(|frame| frame.to_vec()).collect();
+            assert_eq!(sent.len(), 5 + expected.encoded_len());
+            assert_eq!(FlightData::decode(&sent[5..]).unwrap(), expected);
+            let (last, whole) = frames.split_last().unwrap();
+            assert!(!last.is_empty() && whole.iter().all(|frame| frame.len() % unit == 0));
+            let place = decimals.values().inner().as_slice().as_ptr_range();
+            let of_decimals = frames.iter().filter(|frame| place.contains(&frame.as_ptr()));
+            let shared_bytes: usize = of_decimals.map(Bytes::len).sum();
+            assert!(shared_bytes + 2 * unit > 16 * ROWS, "{shared_bytes} bytes are shared with frames of {unit}");
+        }
+    }
+
+    #[test]
+    fn pieces_without_a_whole_unit_are_copied_together() {
+        let mut frames = Frames { made: Vec::new(), small: vec![1; FRAME_BYTES + 1], unit: FRAME_BYTES };
+        let pieces = [FRAME_BYTES, 10, FRAME_BYTES + 5, 3 * FRAME_BYTES].map(|bytes| Buffer::from(vec![2_u8; bytes]));
+        pieces.iter().for_each(|piece| frames.add(piece));
+        let lengths: Vec<usize> = frames.finish().iter().map(Bytes::len).collect();
+        assert_eq!(lengths, [4 * FRAME_BYTES, 2 * FRAME_BYTES, 16]);
+    }
 }

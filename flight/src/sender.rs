@@ -58,7 +58,8 @@ impl Sender {
             let mut stream: VecDeque<Buffer> = pieces.filter(|piece| !piece.is_empty()).collect();
             while !stream.is_empty() {
                 let message = IpcMessage::take(&mut stream)?;
-                frames.extend(message.into_frames(self.descriptor.take())?);
+                // Servers take larger frames of HTTP/2 than clients.
+                frames.extend(message.into_frames(self.descriptor.take(), 1)?);
             }
         }
         self.encoder = Some(encoder);

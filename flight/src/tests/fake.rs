@@ -1,6 +1,7 @@
 //! An engine in memory that understands a handful of made-up statements.
 //!
-//! `rows N`, `empty`, `odd types`, `words` and `long words` (texts of few values, in different forms), `endless`, `half` (fails after one batch), `echo` (returns its two parameters),
+//! `rows N`, `empty`, `odd types`, `words` and `long words` (texts of few values, in different forms), `endless`, `half` (fails after one batch), `pausing` (has
+//! one batch, and never another or an end), `echo` (returns its two parameters),
 //! `insert` (one row, or one per row of parameters), `slow insert`, `waiting` (has no first row), `no KIND` (fails to plan), `busy` (fails to plan
 //! for now). Text after the number of `rows N` makes the statement long: `rows 3 and more` has three rows, and `in order` at the
 //! end stands for ORDER BY. `rows N` and `endless` have the same rows each time.
@@ -173,7 +174,8 @@ impl Engine for FakeEngine {
                 "insert text ?" => (none, schema(vec![Field::new("$1", DataType::Utf8View, true)]), true),
                 "insert" | "slow insert" => (none.clone(), none, true),
                 _ if sql.starts_with("rows ")
-                    || ["empty", "endless", "half", "waiting", "SELECT * FROM \"c\".\"s\".\"t\""].contains(&sql) =>
+                    || ["empty", "endless", "half", "pausing", "waiting", "SELECT * FROM \"c\".\"s\".\"t\""]
+                        .contains(&sql) =>
                 {
                     (numbers_schema(), none, false)
                 }
@@ -353,6 +355,7 @@ impl Statement for FakeStatement {
                 }
                 "empty" => stream::empty().boxed(),
                 "waiting" => std::future::pending().await,
+                "pausing" => stream::iter([Ok(numbers(0, 8192))]).chain(stream::pending()).boxed(),
                 "half" => stream::iter([
                     Ok(numbers(0, 10)),
                     Err(EngineError::new(ErrorKind::ResourceExhausted, "the disk for spilling is full")),

@@ -1,7 +1,11 @@
 //! Any bytes as commands, tickets, handles and bodies of actions: decoded, as whole calls to the service, and as streams of
 //! messages with rows, as gRPC sends them.
 
-use std::{convert::Infallible, sync::Arc};
+use std::{
+    cell::{Cell, RefCell},
+    convert::Infallible,
+    sync::Arc,
+};
 
 use arrow::{
     array::{ArrayRef, Int64Array, RecordBatch},
@@ -82,16 +86,37 @@ fn messages() {
     });
 }
 
+/// Calls of one connection; its end drops the prepared statements of its session, which are far from their limit then.
+const CALLS_PER_CONNECTION: usize = 200;
+
 /// A service without a transport, and the connection that its calls come from.
 struct Caller {
     service: Service,
-    connection: Arc<Connection>,
+    connection: RefCell<Arc<Connection>>,
+    calls: Cell<usize>,
 }
 
 impl Caller {
+    fn new(core: Arc<Core>) -> Self {
+        let connection = RefCell::new(Self::connect(&core));
+        Self { service: Service { core }, connection, calls: Cell::new(0) }
+    }
+
+    fn connect(core: &Arc<Core>) -> Arc<Connection> {
+        Arc::new(Connection::new(Arc::clone(core), PEER.into()))
+    }
+
+    /// Notes a call; after some, the next come from another connection.
+    fn note_call(&self) {
+        self.calls.set(self.calls.get() + 1);
+        if self.calls.get().is_multiple_of(CALLS_PER_CONNECTION) {
+            drop(self.connection.replace(Self::connect(&self.service.core)));
+        }
+    }
+
     fn request<T>(&self, message: T) -> Request<T> {
         let mut request = Request::new(message);
-        request.extensions_mut().insert(Arc::clone(&self.connection));
+        request.extensions_mut().insert(Arc::clone(&self.connection.borrow()));
         request
     }
 
@@ -128,13 +153,19 @@ fn soon_full() -> FlightOptions {
     FlightOptions { max_sessions: 50, max_sessions_per_user: 50, max_tickets: 50, ..FlightOptions::default() }
 }
 
+/// Forgets what the engine of tests notes of its calls, which has no limit.
+fn forget_notes(engine: &FakeEngine) {
+    engine.ingested.lock().clear();
+    engine.transactions.lock().clear();
+    engine.counters.cancelled.lock().clear();
+}
+
 #[test]
 fn calls() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let server = FlightServer::new(Arc::new(FakeEngine::default()), soon_full());
-    let core: Arc<Core> = Arc::clone(&server.core);
-    let connection = Arc::new(Connection::new(Arc::clone(&core), PEER.into()));
-    let caller = Caller { service: Service { core }, connection };
+    let engine = Arc::new(FakeEngine::default());
+    let server = FlightServer::new(engine.clone(), soon_full());
+    let caller = Caller::new(Arc::clone(&server.core));
     let query = CommandStatementQuery { query: "rows 3".into(), transaction_id: None };
     let examples = [
         (0, command(&query)),
@@ -148,7 +179,10 @@ fn calls() {
     let examples = examples.into_iter().map(|(kind, body)| [&[kind][..], &body[..]].concat()).collect();
     fuzz!("Flight calls", Inputs::stateful(1_000, 200_000), examples, |input: &[u8]| {
         let Some((kind, body)) = input.split_first() else { return false };
-        runtime.block_on(caller.call(*kind, Bytes::copy_from_slice(body)))
+        let is_valid = runtime.block_on(caller.call(*kind, Bytes::copy_from_slice(body)));
+        caller.note_call();
+        forget_notes(&engine);
+        is_valid
     });
 }
 
@@ -246,7 +280,7 @@ fn streams() {
         let Some((kind, body)) = input.split_first() else { return false };
         let method = STREAMS.get(usize::from(*kind) % STREAMS.len()).copied().unwrap_or_default();
         let is_valid = runtime.block_on(wire.call(method, body.to_vec())).is_some();
-        engine.ingested.lock().clear();
+        forget_notes(&engine);
         is_valid
     });
 }

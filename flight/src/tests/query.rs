@@ -94,6 +94,17 @@ async fn messages_stay_small_enough_for_every_client() {
 }
 
 #[tokio::test]
+async fn rows_arrive_while_their_statement_has_no_more() {
+    let harness = Harness::open().await;
+    let mut client = harness.connect().await;
+    let info = client.execute("pausing".into(), None).await.unwrap();
+    let mut rows = client.do_get(info.endpoint[0].ticket.clone().unwrap()).await.unwrap();
+    // A later ping would send what lies in a buffer.
+    let first = tokio::time::timeout(std::time::Duration::from_secs(15), rows.next()).await;
+    assert_eq!(first.unwrap().unwrap().unwrap().num_rows(), 8192);
+}
+
+#[tokio::test]
 async fn a_change_that_arrives_as_a_query_runs_exactly_once() {
     let harness = Harness::open().await;
     let updates = || harness.engine.counters.updates.load(SeqCst);

@@ -31,6 +31,11 @@ use crate::instance::STACK_BYTES;
 use crate::memory_watch::WatchFigures;
 use crate::network::NetworkFigures;
 
+/// Records of ended statements, and bytes of the catalog's cache: so few that both are full after a tenth of the inputs. With the usual
+/// numbers they fill until the end, as one input in some dozens is a statement.
+const KEPT_STATEMENTS: usize = 50;
+const CATALOG_CACHE_BYTES: usize = 4 << 20;
+
 /// Bytes of the longest answer.
 const MOST_ANSWER_BYTES: usize = 16 << 20;
 
@@ -141,6 +146,7 @@ impl Fixture {
         let data_dir = folder.join("data");
         let mut options = StoreOptions::new(&data_dir);
         options.nvm = Some(NvmOptions { backing: NvmBacking::Emulated, capacity_bytes: 4 << 20, limiter: None });
+        options.catalog_cache_bytes = CATALOG_CACHE_BYTES;
         let store = Store::open(options).unwrap();
         let numbers: ArrayRef = Arc::new(Int64Array::from_iter_values(0..3_000));
         let texts: ArrayRef =
@@ -153,6 +159,7 @@ impl Fixture {
         ingest.finish().unwrap();
         let mut options = EngineOptions::new(folder.join("spill"), runtime.handle().clone());
         options.files = FileAccess::new(Vec::new(), vec![written.to_owned()], Vec::new());
+        options.history = KEPT_STATEMENTS;
         let engine = Engine::new(store, options).unwrap();
         let address = "127.0.0.1:0".parse().unwrap();
         let info = ServerInfo {

@@ -10,7 +10,7 @@
 //! cargo test ..                             some seconds in all
 //! TERRACE_TEST_DEPTH=deep ..                the numbers of figure R3, over hours, with progress on standard error
 //! TERRACE_TEST_FUZZ_INPUTS=50000 ..         this many inputs for each harness
-//! TERRACE_TEST_FUZZ_ALONE=1 ..              resident memory is compared, too: one harness in the process, see `tests/fuzz.sh`
+//! TERRACE_TEST_FUZZ_ALONE=1 ..              what the process holds is compared, too: one harness in it, see `tests/fuzz.sh`
 //! BOLERO_RANDOM_SEED=.. ..                  the input that a failure named comes first
 //! ```
 //!
@@ -34,6 +34,7 @@ use rand::{Rng, SeedableRng};
 use terrace_heap::HeapAccount;
 
 use crate::depth::{by_depth, is_deep};
+use crate::residence::Residence;
 use crate::seeds::setting;
 
 /// Time that an input may take.
@@ -136,8 +137,10 @@ struct Measured {
     longest: Duration,
     largest_bytes: u64,
     left_bytes: u64,
-    /// Resident memory after the first tenth of the inputs.
-    resident_bytes: Option<u64>,
+    /// Whether the first tenth of the inputs is over, which fills caches.
+    is_warm: bool,
+    /// What the process held then.
+    residence: Option<Residence>,
 }
 
 impl<'a> Harness<'a> {
@@ -158,7 +161,8 @@ impl<'a> Harness<'a> {
             longest: Duration::ZERO,
             largest_bytes: 0,
             left_bytes: 0,
-            resident_bytes: None,
+            is_warm: false,
+            residence: None,
         };
         let latest = inputs.are_drawn.then(|| input_path(name, "latest")).and_then(|path| File::create(path).ok());
         let decode = Box::new(decode);
@@ -195,8 +199,9 @@ impl<'a> Harness<'a> {
         let mut measured = self.measured.borrow_mut();
         measured.inputs += 1;
         measured.valid += usize::from(is_valid || is_damaged_valid);
-        if measured.resident_bytes.is_none() && measured.inputs > self.inputs.count / 10 {
-            measured.resident_bytes = resident_bytes();
+        if !measured.is_warm && measured.inputs > self.inputs.count / 10 {
+            measured.is_warm = true;
+            measured.residence = Residence::now();
             measured.left_bytes = 0;
         }
         if self.told.get().elapsed() >= PROGRESS {
@@ -253,10 +258,15 @@ impl<'a> Harness<'a> {
         }
         assert!(measured.inputs >= self.inputs.count, "settings of bolero have cut the run short: {report}");
         assert!(!self.inputs.is_stateless || measured.left_bytes <= MOST_LEFT_BYTES, "memory is left: {report}");
-        if let (Some(_), Some(before)) = (setting("TERRACE_TEST_FUZZ_ALONE"), measured.resident_bytes) {
-            let after = resident_bytes().unwrap_or(u64::MAX);
-            tell(&format!("{}: {} MiB were resident, {} MiB are", self.name, before >> 20, after >> 20));
-            assert!(after <= before + before / 20, "resident memory grew: {before} to {after} bytes; {report}");
+        if setting("TERRACE_TEST_FUZZ_ALONE").is_some() {
+            let [Some(before), Some(after)] = [measured.residence, Residence::now()] else {
+                panic!("the kernel does not tell what this process holds: {report}");
+            };
+            tell(&format!("{}: {before} after a tenth; {after} in the end", self.name));
+            assert!(
+                !after.has_grown_since(&before),
+                "memory grew: {before} after a tenth; {after} in the end; {report}"
+            );
         }
     }
 }
@@ -287,13 +297,6 @@ fn input_path(name: &str, what: &str) -> PathBuf {
 /// Writes past the output that the test runner captures.
 fn tell(text: &str) {
     let _ = writeln!(std::io::stderr(), "{text}");
-}
-
-/// Bytes of this process that are in memory.
-fn resident_bytes() -> Option<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
-    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok().map(|kib| kib << 10)
 }
 
 /// Ends the process when an input has no end, and says which one it is.
@@ -416,10 +419,5 @@ mod tests {
         assert_eq!(damaged(&[0, 1, 2], &[]), None);
         assert_eq!(damaged(&[7, 1], &example).as_ref(), example.first());
         assert_eq!(sentence(&[0, 1, 3], &["a", "b"]), "a b b");
-    }
-
-    #[test]
-    fn resident_memory_is_read() {
-        assert!(resident_bytes().is_some_and(|bytes| bytes > 1 << 20));
     }
 }

@@ -134,6 +134,13 @@ pub struct Core {
     pub(super) schema_version: AtomicU64,
 }
 
+impl Drop for Core {
+    fn drop(&mut self) {
+        // Before the catalog closes and another store may open the directory.
+        self.home.end_removals();
+    }
+}
+
 impl Core {
     pub(super) fn tables(&self) -> Vec<Arc<Table>> {
         self.tables.read().values().cloned().collect()

@@ -22,6 +22,10 @@ const STACK_BYTES: usize = 64 << 20;
 
 /// The memory of statements is looked at every so many inputs; records of more statements are kept.
 const INPUTS_PER_LOOK: usize = 20;
+/// Records of ended statements: an input has at most eight, and they are full after the first tenth of the inputs.
+const KEPT_STATEMENTS: usize = 200;
+/// Bytes of the catalog's cache, which is full soon, too.
+const CATALOG_CACHE_BYTES: usize = 4 << 20;
 
 /// The memory that the statements of a server take.
 struct Watched<'a> {
@@ -52,7 +56,10 @@ fn start() -> (Runtime, Server) {
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     let runtime = builder.worker_threads(2).thread_stack_size(STACK_BYTES).enable_all().build().unwrap();
     let server = runtime.block_on(async {
-        let server = Server::new();
+        let dir = Arc::new(tempfile::tempdir().unwrap());
+        let mut options = StoreOptions::new(dir.path().join("data"));
+        options.catalog_cache_bytes = CATALOG_CACHE_BYTES;
+        let server = Server::over(Store::open(options).unwrap(), dir, |options| options.history = KEPT_STATEMENTS);
         server.run("CREATE TABLE t (a BIGINT, s VARCHAR)").await.unwrap();
         server.run("CREATE TABLE u (a INT NOT NULL, d DATE, p DECIMAL(10, 2), x DOUBLE)").await.unwrap();
         server

@@ -182,11 +182,14 @@ impl FileSystem for RealFiles {
         let len = bytes.as_slice().len();
         let direct = (len >= DIRECT_FROM_BYTES).then(|| IoFile::open_for_writing(path)).flatten();
         let done = match direct {
-            // The device takes whole blocks.
-            Some(direct) => match write_parts(io, intent, &direct, bytes, len - len % BLOCK_BYTES) {
-                Err(Error::Io { errno: Some(libc::EINVAL), .. }) => 0,
-                done => done?,
-            },
+            Some(direct) => {
+                reserve(&file, path, len)?;
+                // The device takes whole blocks.
+                match write_parts(io, intent, &direct, bytes, len - len % BLOCK_BYTES) {
+                    Err(Error::Io { errno: Some(libc::EINVAL), .. }) => 0,
+                    done => done?,
+                }
+            }
             None => 0,
         };
         write_rest(file, path, bytes.as_slice(), done)
@@ -237,6 +240,22 @@ impl FileSystem for RealFiles {
         let mut options = File::options();
         options.read(true).write(true).create(true).truncate(false);
         options.open(path).map(RandomAccess::System)
+    }
+}
+
+/// Reserves the space of a file that is written in parts, so that it lies in one piece, or in few. Otherwise a file system finds
+/// space for each part; it also lets only one part at a time make a file longer, and a deletion gives each piece back to the
+/// device by itself. A file system that cannot reserve space finds it later.
+fn reserve(file: &File, path: &Path, len: usize) -> Result<()> {
+    let Ok(len) = libc::off_t::try_from(len) else { return Ok(()) };
+    // SAFETY: plain system call on an open descriptor; a refusal leaves a file that is written as before.
+    if unsafe { libc::fallocate(file.as_raw_fd(), 0, 0, len) } == 0 {
+        return Ok(());
+    }
+    let error = std::io::Error::last_os_error();
+    match error.raw_os_error() {
+        Some(libc::ENOSPC | libc::EDQUOT) => Err(file_error("write", path, &error)),
+        _ => Ok(()),
     }
 }
 

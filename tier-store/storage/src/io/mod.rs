@@ -76,8 +76,8 @@ pub use handle::ReadHandle;
 pub use intent::{Class, Intent, Level, StatementId};
 pub use levels::{ColumnLevels, OperatorLevel};
 pub use pool::BufferPool;
-pub use priority::{Priority, set_priority, with_priority};
-pub(crate) use priority::{QUANTUM_BYTES, let_others_run};
+pub use priority::{Priority, competing, set_priority, with_priority};
+pub(crate) use priority::{Helpers, QUANTUM_BYTES, let_others_run};
 pub use rules::{IoRules, Turns};
 pub use shares::{ReadAhead, ReadShare, ReadingStatements};
 pub use writing_statement::WritingStatement;
@@ -306,6 +306,11 @@ pub trait BlockIo: Send + Sync + std::fmt::Debug {
     fn pool(&self) -> &Arc<BufferPool>;
     /// Bytes that the engine submits to the device at once.
     fn depth(&self) -> &Depth;
+    /// Whether look-ups come: statements that read a few single pages and nothing else, and wait for these. An engine that
+    /// does not know says no.
+    fn look_ups_come(&self) -> bool {
+        false
+    }
 }
 
 /// The best engine this machine offers: io_uring, else blocking (with the reason in the log).

@@ -112,6 +112,12 @@ impl Shared {
         }
     }
 
+    /// Whether look-ups come.
+    fn look_ups_come(&self) -> bool {
+        let now_us = self.stats.clock.now_us();
+        self.queue.lock().look_ups.come(now_us)
+    }
+
     /// Called before the thread sleeps: true when requests came since the last call, so that it has to look at the queue once more.
     fn has_news(&self) -> bool {
         let mut queue = self.queue.lock();
@@ -220,6 +226,10 @@ impl BlockIo for UringEngine {
 
     fn depth(&self) -> &Depth {
         &self.shared.depth
+    }
+
+    fn look_ups_come(&self) -> bool {
+        self.shared.look_ups_come()
     }
 }
 

@@ -104,8 +104,13 @@ pub trait Home: HomeTier + fmt::Debug {
     /// file exists until the new one is durable. Damage recorded for the old one does not count for the new one.
     fn replace_file(&self, chunk: &Chunk, bytes: &[u8]) -> Result<()>;
 
-    /// Deletes a file and ends its charge; one that is gone already is no error. Reads under way finish.
+    /// Deletes a file and ends its charge; one that is gone already is no error. Reads under way finish. A file may wait for its
+    /// deletion; it is charged, and listed, until then.
     fn remove(&self, path: &Path) -> Result<()>;
+
+    /// Deletes the files that wait for it, and lets none wait from now on: for a store that closes, as the next one may give
+    /// a new file the name of a deleted one.
+    fn end_removals(&self) {}
 
     /// All files at the home, in no order: also those of interrupted writes and those that are not of this store.
     fn list(&self) -> Result<Vec<StoredFile>>;

@@ -9,17 +9,21 @@
 //! A file appears under its name only when it is complete and on disk (write, fsync, rename, fsync the folder). Cold reads
 //! are those of a [`ChunkReader`].
 //!
+//! - `deletions`: deletes files, one now and then while look-ups come
 //! - [`files`]: writes and lists the files of the tier
+//! - `folder`: the files with their charges, and the folders of the tables
 
+mod deletions;
 pub mod files;
+mod folder;
 
-use std::collections::HashMap;
+use std::collections::VecDeque;
+use std::io::Write;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use parking_lot::Mutex;
 use terrace_model::clock::Clock;
 use terrace_model::{Account, Charge, ChunkId, Error, Result, TableId};
 
@@ -29,22 +33,25 @@ use super::reader::{Admission, ChunkReader, ColdColumns, ColdRead, ReadColumn, R
 use super::stored_file::{MARKER_NAME, StoredFile, file_name, table_folder};
 use crate::io::device::describe_device;
 use crate::io::files::create_folders;
-use crate::io::{AlignedBuffer, BLOCK_BYTES, BlockIo, Class, FileSystem, Intent, IoFile};
+use crate::io::{AlignedBuffer, BLOCK_BYTES, BlockIo, Class, FileBytes, FileSystem, Intent, IoFile, ReadHandle};
 use crate::table::{Chunk, ChunkFile};
+use deletions::Deletions;
+use folder::TierFolder;
+
+/// Bytes of a single read of a file that is loaded whole.
+const PART_BYTES: usize = 1 << 20;
+/// Reads of such a file that wait or run at once.
+const PARTS_AT_ONCE: usize = 4;
 
 /// The home in a folder: a [`Home`].
 #[derive(Debug)]
 pub struct SsdTier {
-    dir: PathBuf,
+    folder: Arc<TierFolder>,
+    /// `None` for measurements, which delete their sample at once.
+    deletions: Option<Deletions>,
     /// Description of the device under the folder.
     device: String,
-    files: Arc<dyn FileSystem>,
     reader: ChunkReader,
-    stored: Arc<Account>,
-    /// The charge to `stored` of each file, kept while the file exists.
-    charges: Mutex<HashMap<PathBuf, Charge>>,
-    /// The tables' folders whose names are durable, and how many writers of files keep each.
-    folders: Mutex<HashMap<PathBuf, usize>>,
 }
 
 impl SsdTier {
@@ -62,29 +69,38 @@ impl SsdTier {
         create_folders(files.as_ref(), &dir)?;
         let device = describe_device(&dir);
         let reader = ChunkReader::new(io, clock, io_account);
-        Ok(Self { dir, device, files, reader, stored, charges: Mutex::default(), folders: Mutex::default() })
+        let folder = Arc::new(TierFolder::new(dir, files, stored));
+        let deletions = Some(Deletions::start(&folder, reader.io()));
+        Ok(Self { folder, deletions, device, reader })
     }
 
     /// The folder of the tier.
     #[inline]
     pub fn dir(&self) -> &Path {
-        &self.dir
+        &self.folder.path
     }
 
-    /// Makes a table's folder unless it exists with a durable name, and keeps it from being deleted.
-    fn keep_folder(&self, folder: &Path) -> Result<KeptFolder<'_>> {
-        let mut known = self.folders.lock();
-        if !(known.contains_key(folder) && self.files.is_folder(folder)) {
-            self.files.create_folder(folder)?;
-            self.files.sync_folder(&self.dir)?;
-        }
-        *known.entry(folder.to_owned()).or_default() += 1;
-        Ok(KeptFolder { folders: &self.folders, folder: folder.to_owned() })
+    /// Its files, as the file system has them.
+    fn files(&self) -> &dyn FileSystem {
+        self.folder.files.as_ref()
     }
 
     /// Writes a file; its bytes are durable on return.
     fn write(&self, path: &Path, intent: Intent, file: &AlignedBuffer) -> Result<()> {
-        self.files.write_through(self.reader.io().as_ref(), intent, path, file)
+        self.files().write_through(self.reader.io().as_ref(), intent, path, file)
+    }
+
+    /// Charges a new file. Where there is no room, files that wait for their deletion make some.
+    fn charge(&self, bytes: u64) -> Result<Charge> {
+        match self.folder.stored.try_charge(bytes) {
+            Err(Error::BudgetExceeded { .. }) if self.delete_waiting() => self.folder.stored.try_charge(bytes),
+            charged => charged,
+        }
+    }
+
+    /// Deletes the files that wait for it; false where there are none.
+    fn delete_waiting(&self) -> bool {
+        self.deletions.as_ref().is_some_and(Deletions::delete_waiting)
     }
 
     /// The open file of a chunk.
@@ -104,48 +120,28 @@ impl SsdTier {
     }
 }
 
-/// Keeps a table's folder while a file is written to it.
-struct KeptFolder<'a> {
-    folders: &'a Mutex<HashMap<PathBuf, usize>>,
-    folder: PathBuf,
-}
-
-impl Drop for KeptFolder<'_> {
-    fn drop(&mut self) {
-        if let Some(writers) = self.folders.lock().get_mut(&self.folder) {
-            *writers -= 1;
-        }
-    }
-}
-
 impl HomeTier for SsdTier {
     fn name(&self) -> &str {
         "ssd"
     }
 
     fn account(&self) -> &Arc<Account> {
-        &self.stored
+        &self.folder.stored
     }
 
     fn describe(&self) -> String {
         let device = if self.device.is_empty() { String::new() } else { format!(" on {}", self.device) };
-        format!("{}{device}, read by {} with direct I/O", self.dir.display(), self.reader.io().name())
+        format!("{}{device}, read by {} with direct I/O", self.dir().display(), self.reader.io().name())
     }
 
     fn for_measurements(&self) -> Option<Arc<dyn MeasuredHome>> {
-        if self.files.is_simulated() {
+        if self.files().is_simulated() {
             return None;
         }
         let account = Account::new("measurements", u64::MAX);
-        Some(Arc::new(Self {
-            dir: self.dir.clone(),
-            device: self.device.clone(),
-            files: Arc::clone(&self.files),
-            reader: self.reader.for_measurements(Arc::clone(&account)),
-            stored: account,
-            charges: Mutex::default(),
-            folders: Mutex::default(),
-        }))
+        let reader = self.reader.for_measurements(Arc::clone(&account));
+        let folder = Arc::new(TierFolder::new(self.dir().to_owned(), Arc::clone(&self.folder.files), account));
+        Some(Arc::new(Self { folder, deletions: None, device: self.device.clone(), reader }))
     }
 
     fn check(&self, chunk: &Chunk) -> Result<()> {
@@ -160,9 +156,9 @@ impl HomeTier for SsdTier {
 
 impl MeasuredHome for SsdTier {
     fn write_sample(&self, name: &str, bytes: &[u8]) -> Result<PathBuf> {
-        let path = self.dir.join(name);
+        let path = self.dir().join(name);
         // The first error is the one to report; what cannot be deleted is swept at the next start.
-        self.files.write(&path, bytes).inspect_err(|_| drop(self.files.remove_file(&path)))?;
+        self.files().write(&path, bytes).inspect_err(|_| drop(self.files().remove_file(&path)))?;
         Ok(path)
     }
 
@@ -194,22 +190,26 @@ impl Home for SsdTier {
         let io = self.reader.io();
         let file = io.open(&chunk.path)?;
         let len = usize::try_from(file.len).map_err(|_| Error::Invalid("the file is larger than memory".into()))?;
-        io.read_as(Class::Upkeep.into(), &file, 0, len).wait()
+        load_in_parts(io.as_ref(), &file, len)
     }
 
     fn write_chunk(&self, table: TableId, chunk: ChunkId, intent: Intent, file: &AlignedBuffer) -> Result<PathBuf> {
         let bytes = file.as_slice().len() as u64;
-        let charge = self.stored.try_charge(bytes)?;
-        let path = self.dir.join(file_name(table, chunk, codec::format_of_file(file.as_slice())));
-        let _folder = self.keep_folder(path.parent().unwrap_or(&self.dir))?;
-        files::replace(self.files.as_ref(), &path, |temporary| self.write(temporary, intent, file))?;
-        self.charges.lock().insert(path.clone(), charge);
+        let charge = self.charge(bytes)?;
+        let path = self.dir().join(file_name(table, chunk, codec::format_of_file(file.as_slice())));
+        let _folder = self.folder.keep_table(path.parent().unwrap_or(self.dir()))?;
+        let write = || files::replace(self.files(), &path, |temporary| self.write(temporary, intent, file));
+        match write() {
+            Err(Error::Io { errno: Some(libc::ENOSPC | libc::EDQUOT), .. }) if self.delete_waiting() => write()?,
+            written => written?,
+        }
+        self.folder.keep_charge(path.clone(), charge);
         self.counters().written_bytes.fetch_add(bytes, Ordering::Relaxed);
         Ok(path)
     }
 
     fn sync_names(&self, table: TableId) -> Result<()> {
-        self.files.sync_folder(&self.dir.join(table_folder(table)))
+        self.files().sync_folder(&self.dir().join(table_folder(table)))
     }
 
     fn replace_file(&self, chunk: &Chunk, bytes: &[u8]) -> Result<()> {
@@ -217,59 +217,55 @@ impl Home for SsdTier {
         // Readers wait for it, so it is urgent.
         let intent = Intent::from(Class::Needed);
         self.reader.replace(chunk, || {
-            files::replace(self.files.as_ref(), &chunk.path, |temporary| self.write(temporary, intent, &bytes))?;
+            files::replace(self.files(), &chunk.path, |temporary| self.write(temporary, intent, &bytes))?;
             self.sync_names(chunk.table)
         })
     }
 
     fn remove(&self, path: &Path) -> Result<()> {
-        self.files.remove_file(path)?;
-        self.charges.lock().remove(path);
-        // Delete the table's folder with its last file; the call fails while there are others. A folder that a writer
-        // keeps stays.
-        if let (Some(folder), Some(mut folders)) = (path.parent(), self.folders.try_lock())
-            && folder != self.dir
-            && folders.get(folder).is_none_or(|writers| *writers == 0)
-            && self.files.remove_folder(folder).is_ok()
-        {
-            folders.remove(folder);
+        match &self.deletions {
+            Some(deletions) => deletions.delete(path),
+            None => self.folder.delete(path),
         }
-        Ok(())
+    }
+
+    fn end_removals(&self) {
+        self.deletions.iter().for_each(Deletions::end);
     }
 
     fn list(&self) -> Result<Vec<StoredFile>> {
-        files::list(self.files.as_ref(), &self.dir)
+        files::list(self.files(), self.dir())
     }
 
     fn file_bytes(&self, path: &Path) -> Result<Option<u64>> {
-        self.files.len(path)
+        self.files().len(path)
     }
 
     fn adopt_file(&self, path: &Path, bytes: u64) {
-        let charge = self.stored.charge_always(bytes);
-        self.charges.lock().insert(path.to_path_buf(), charge);
+        let charge = self.folder.stored.charge_always(bytes);
+        self.folder.keep_charge(path.to_path_buf(), charge);
     }
 
     fn relative(&self, path: &Path) -> Result<String> {
-        let inside = path.strip_prefix(&self.dir).ok().and_then(Path::to_str);
+        let inside = path.strip_prefix(self.dir()).ok().and_then(Path::to_str);
         inside.map(str::to_owned).ok_or_else(|| Error::Invalid(format!("{} is outside the tier", path.display())))
     }
 
     fn absolute(&self, name: &str) -> PathBuf {
-        self.dir.join(name)
+        self.dir().join(name)
     }
 
     fn read_marker(&self) -> Result<Option<Vec<u8>>> {
-        let path = self.dir.join(MARKER_NAME);
-        self.files.len(&path)?.map(|_| self.files.read(&path)).transpose()
+        let path = self.dir().join(MARKER_NAME);
+        self.files().len(&path)?.map(|_| self.files().read(&path)).transpose()
     }
 
     fn create_marker(&self, bytes: &[u8]) -> Result<bool> {
-        let path = self.dir.join(MARKER_NAME);
-        if self.files.len(&path)?.is_some() {
+        let path = self.dir().join(MARKER_NAME);
+        if self.files().len(&path)?.is_some() {
             return Ok(false);
         }
-        files::replace_durably(self.files.as_ref(), &path, bytes)?;
+        files::replace_durably(self.files(), &path, bytes)?;
         Ok(true)
     }
 
@@ -279,6 +275,23 @@ impl Home for SsdTier {
 
     fn counters(&self) -> &HomeCounters {
         self.reader.counters()
+    }
+}
+
+/// Reads the first `len` bytes of a file in parts, whose memory serves again for the next ones. For one large read the kernel
+/// would clear fresh memory on the thread that gives reads to the device, and points would wait for that.
+fn load_in_parts(io: &dyn BlockIo, file: &Arc<IoFile>, len: usize) -> Result<AlignedBuffer> {
+    let mut whole = FileBytes::with_capacity(io.pool(), len)?;
+    let mut running = VecDeque::new();
+    let mut starts = (0..len).step_by(PART_BYTES);
+    loop {
+        let more = starts.by_ref().take(PARTS_AT_ONCE - running.len());
+        running.extend(more.map(|start| {
+            let part = PART_BYTES.min(len - start);
+            io.read_as(Class::Upkeep.into(), file, start as u64, part)
+        }));
+        let Some(part) = running.pop_front().map(ReadHandle::wait) else { return Ok(whole.into_buffer()) };
+        whole.write_all(part?.as_slice()).map_err(|error| Error::io("read", &file.path, &error))?;
     }
 }
 

@@ -101,6 +101,12 @@ fn files_of_every_size_go_through_the_engine() {
         let direct = if len < from { 0 } else { len - len % BLOCK_BYTES };
         assert_eq!(stats.class_writes(Class::Write).sums().bytes - before, direct as u64, "{len} bytes");
     }
+    // Where space can be reserved, a file has it before its first part is written; no part changes its length.
+    let reserved = File::create(&path).unwrap();
+    reserve(&reserved, &path, 9 * part + 5).unwrap();
+    assert!([0, 9 * part + 5].contains(&(reserved.metadata().unwrap().len() as usize)));
+    reserve(&reserved, &path, 0).unwrap();
+    drop(reserved);
     // A device that fails.
     let rough = SimulatedEngine::start(3, Faults { fails_after: Some(2), ..Faults::default() });
     let bytes = AlignedBuffer::copy_of(&[7; 9 << 20], BLOCK_BYTES).unwrap();

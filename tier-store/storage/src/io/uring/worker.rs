@@ -16,7 +16,6 @@ use std::sync::Arc;
 
 use io_uring::{IoUring, opcode, types};
 use terrace_model::Error;
-use terrace_model::clock::Clock;
 
 use super::Shared;
 use crate::io::AlignedBuffer;
@@ -144,7 +143,7 @@ impl Worker {
     /// Submits pieces until the slots, the bytes or the requests are used up.
     fn issue(&mut self) {
         while let Some(slot) = self.slots.iter().position(|slot| slot.piece.is_none()) {
-            let beside_points = self.look_ups_come();
+            let beside_points = self.shared.look_ups_come();
             let Some(operation) = self.next_operation(beside_points) else { return };
             let piece_bytes = if beside_points { PIECE_BESIDE_POINTS_BYTES } else { PIECE_BYTES };
             let found = self.operations.get_mut(operation).and_then(|o| o.as_mut());
@@ -156,11 +155,6 @@ impl Worker {
                 }
             }
         }
-    }
-
-    fn look_ups_come(&self) -> bool {
-        let now_us = self.shared.stats.clock.now_us();
-        self.shared.queue.lock().look_ups.come(now_us)
     }
 
     /// The operation of the next piece: a point that waits, else one that has begun, else the next in the queue.

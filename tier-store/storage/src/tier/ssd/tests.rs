@@ -570,6 +570,20 @@ fn files_are_listed_counted_and_removed() {
 }
 
 #[test]
+fn a_file_is_loaded_in_parts() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("f");
+    let io = blocking();
+    for len in [0, 1, super::PART_BYTES, super::PART_BYTES + 1, 9 * super::PART_BYTES + 77] {
+        let bytes: Vec<u8> = (0..len).map(|at| (at * 31 + at / 4096) as u8).collect();
+        std::fs::write(&path, &bytes).unwrap();
+        let file = io.open(&path).unwrap();
+        assert!(super::load_in_parts(io.as_ref(), &file, len).unwrap().as_slice() == bytes, "{len} bytes");
+        assert!(super::load_in_parts(io.as_ref(), &file, len + 5000).is_err(), "{len} bytes");
+    }
+}
+
+#[test]
 fn a_write_that_fails_leaves_nothing() {
     let Setup { dir, tier, batch, .. } = setup(blocking(), 64 << 20);
     let encoded = codec::encode_chunk(&batch).unwrap();
