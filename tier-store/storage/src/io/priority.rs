@@ -94,6 +94,7 @@ pub fn with_priority<T: Send>(priority: Priority, work: impl FnOnce() -> T + Sen
 /// The threads of some work of [`Priority::Upkeep`], as another thread sees them.
 #[derive(Debug, Default)]
 struct Watched {
+    /// Watched threads compete before they take it: the watching thread, which helps those that starve, waits for it.
     state: Mutex<WatchedState>,
     over: Condvar,
 }
@@ -102,6 +103,8 @@ struct Watched {
 struct WatchedState {
     /// Each leaves before it ends, when its number may become that of another one.
     threads: Vec<WatchedThread>,
+    /// Whether all of them compete for a while, as one has starved.
+    do_all_compete: bool,
     is_over: bool,
 }
 
@@ -112,6 +115,8 @@ struct WatchedThread {
     used: Duration,
     /// How often it had gone to sleep until then.
     sleeps: u64,
+    /// Calls under way for which it competes, one in the other.
+    calls: usize,
 }
 
 /// Tells at its drop that the work is over, also by a panic.
@@ -132,26 +137,43 @@ impl Watched {
             self.over.wait_for(&mut state, WATCH_TIME);
             let starving = state.threads.iter_mut().map(WatchedThread::starves).filter(|starves| *starves).count();
             if starving > 0 {
-                state.threads.iter().for_each(|thread| compete(thread.number, true));
+                state.compete(true);
                 self.over.wait_for(&mut state, COMPETING_TIME);
-                for thread in &mut state.threads {
-                    compete(thread.number, false);
-                    *thread = WatchedThread::new(thread.number);
-                }
+                state.compete(false);
             }
+        }
+    }
+
+    /// Notes that a call begins or ends for which a thread competes; returns whether it has to compete from now on.
+    fn note_call(&self, number: libc::pid_t, begins: bool) -> bool {
+        let mut state = self.state.lock();
+        let all = state.do_all_compete;
+        let Some(thread) = state.threads.iter_mut().find(|thread| thread.number == number) else { return true };
+        thread.calls = if begins { thread.calls + 1 } else { thread.calls.saturating_sub(1) };
+        all || thread.calls > 0
+    }
+}
+
+impl WatchedState {
+    /// Lets all threads compete, or gives idle time only to those that are in no call for which they compete.
+    fn compete(&mut self, do_all: bool) {
+        self.do_all_compete = do_all;
+        for thread in &mut self.threads {
+            compete(thread.number, do_all || thread.calls > 0);
+            *thread = WatchedThread { calls: thread.calls, ..WatchedThread::new(thread.number) };
         }
     }
 }
 
 impl WatchedThread {
     fn new(number: libc::pid_t) -> Self {
-        Self { number, used: processor_time(number), sleeps: sleeps(number) }
+        Self { number, used: processor_time(number), sleeps: sleeps(number), calls: 0 }
     }
 
     /// Whether it has been ready to run since the last call, and had too little processor time. One that reads or writes
     /// sleeps most of the time, and is ready to run now and then when somebody looks.
     fn starves(&mut self) -> bool {
-        let now = Self::new(self.number);
+        let now = Self { calls: self.calls, ..Self::new(self.number) };
         let before = std::mem::replace(self, now);
         let has_slept = self.sleeps != before.sleeps;
         self.used.saturating_sub(before.used) < ENOUGH_TIME && !has_slept && is_runnable(self.number)
@@ -168,11 +190,17 @@ pub(crate) struct Member {
 impl Member {
     /// Gives the calling thread idle time only, until the watching thread changes that.
     fn enter(watched: &Arc<Watched>) -> Self {
-        // SAFETY: a plain system call without arguments.
-        let number = unsafe { libc::gettid() };
-        compete(number, false);
-        watched.state.lock().threads.push(WatchedThread::new(number));
+        let number = thread_number();
+        let thread = WatchedThread::new(number);
+        let competes = {
+            let mut state = watched.state.lock();
+            state.threads.push(thread);
+            state.do_all_compete
+        };
         WATCHED.set(Some(Arc::clone(watched)));
+        if !competes {
+            compete(0, false);
+        }
         Self { watched: Arc::clone(watched), number }
     }
 }
@@ -180,7 +208,35 @@ impl Member {
 impl Drop for Member {
     fn drop(&mut self) {
         WATCHED.set(None);
+        compete(0, true);
         self.watched.state.lock().threads.retain(|thread| thread.number != self.number);
+        // Again: the watching thread may have undone it until then.
+        compete(0, true);
+    }
+}
+
+/// A call for which the calling thread, which is watched, competes until this is dropped on it.
+struct CompetingCall<'a> {
+    watched: &'a Watched,
+    number: libc::pid_t,
+}
+
+impl<'a> CompetingCall<'a> {
+    fn begin(watched: &'a Watched) -> Self {
+        let number = thread_number();
+        compete(0, true);
+        watched.note_call(number, true);
+        // Again: the watching thread may have undone it until it knew of the call.
+        compete(0, true);
+        Self { watched, number }
+    }
+}
+
+impl Drop for CompetingCall<'_> {
+    fn drop(&mut self) {
+        if !self.watched.note_call(self.number, false) {
+            compete(0, false);
+        }
     }
 }
 
@@ -198,13 +254,8 @@ impl Helpers {
     /// Calls `start`, which starts threads, with the policy of others: a thread that has idle time only might never come to
     /// [`Self::join`].
     pub(crate) fn start<T>(&self, start: impl FnOnce() -> T) -> T {
-        if self.0.is_none() {
-            return start();
-        }
-        compete(0, true);
-        let started = start();
-        compete(0, false);
-        started
+        let _call = self.0.as_deref().map(CompetingCall::begin);
+        start()
     }
 
     /// Makes the calling thread one of them, until what this returns is dropped.
@@ -216,6 +267,12 @@ impl Helpers {
 /// Calls `work`, for which others wait: a thread of upkeep that has idle time only competes for the processor meanwhile.
 pub fn competing<T>(work: impl FnOnce() -> T) -> T {
     Helpers::for_this_thread().start(work)
+}
+
+/// The number by which the system knows the calling thread.
+fn thread_number() -> libc::pid_t {
+    // SAFETY: a plain system call without arguments.
+    unsafe { libc::gettid() }
 }
 
 /// Lets a thread (0: the calling one) compete with others, or gives it idle time only. A failure leaves it as it is.
@@ -253,11 +310,11 @@ fn processor_time(thread: libc::pid_t) -> Duration {
     Duration::from_secs(time.tv_sec.unsigned_abs()) + Duration::from_nanos(time.tv_nsec.unsigned_abs())
 }
 
-/// Whether a thread of this process runs or waits for a processor, and for nothing else.
+/// Whether a thread of this process runs or waits for a processor, and for nothing else; true where the system does not tell.
 fn is_runnable(thread: libc::pid_t) -> bool {
     let status = std::fs::read_to_string(format!("/proc/self/task/{thread}/stat")).unwrap_or_default();
     // The name before it may contain anything.
-    status.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('R'))
+    status.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with('R'))
 }
 
 /// How often a thread of this process has gone to sleep so far.
@@ -315,36 +372,52 @@ mod tests {
     }
 
     #[test]
-    fn upkeep_has_idle_time_where_it_may_compete_again() {
+    fn upkeep_has_a_low_priority_and_the_calling_thread_keeps_its_own() {
         let (policy, nice) = scheduling();
-        let expected = if may_leave_idle() { libc::SCHED_IDLE } else { policy };
-        assert_eq!(with_priority(Priority::Upkeep, scheduling).unwrap(), (expected, PLANNING_NICE.max(nice)));
+        let upkeep = with_priority(Priority::Upkeep, scheduling).unwrap();
+        // It competes where others kept it from the processor for long.
+        assert!(upkeep.0 == policy || may_leave_idle() && upkeep.0 == libc::SCHED_IDLE);
+        assert_eq!(upkeep.1, PLANNING_NICE.max(nice));
         assert_eq!(scheduling(), (policy, nice));
         let panic = std::panic::catch_unwind(|| with_priority(Priority::Upkeep, || panic!("a reason")));
         assert_eq!(panic.unwrap_err().downcast_ref(), Some(&"a reason"));
-        let helper = with_priority(Priority::Upkeep, || {
-            assert_eq!((competing(scheduling).0, scheduling().0), (policy, expected));
+    }
+
+    #[test]
+    fn a_watched_thread_has_idle_time_except_for_calls_that_others_wait_for() {
+        const IDLE: libc::c_int = libc::SCHED_IDLE;
+        let competes = if may_leave_idle() { libc::SCHED_OTHER } else { IDLE };
+        let policy = || scheduling().0;
+        // No thread watches, so nothing changes by itself.
+        let watched = Arc::<Watched>::default();
+        on_another_thread(|| {
+            set_priority(Priority::Upkeep);
+            let member = Member::enter(&watched);
+            assert_eq!(policy(), IDLE);
+            let both = competing(|| (competing(policy), policy()));
+            assert_eq!((both, policy()), ((competes, competes), IDLE));
+            assert!(std::panic::catch_unwind(|| competing::<()>(|| panic!("a reason"))).is_err());
+            assert_eq!(policy(), IDLE);
             let helpers = Helpers::for_this_thread();
-            std::thread::scope(|scope| {
-                let helper = || {
-                    let before = scheduling().0;
-                    let _member = helpers.join();
-                    (before, scheduling().0)
-                };
-                helpers.start(|| scope.spawn(helper)).join().unwrap()
-            })
+            let helper = || {
+                let before = policy();
+                let _member = helpers.join();
+                (before, policy())
+            };
+            let of_helper = std::thread::scope(|scope| helpers.start(|| scope.spawn(helper)).join().unwrap());
+            assert_eq!((of_helper, policy()), ((competes, IDLE), IDLE));
+            let watch = |do_all| watched.state.lock().compete(do_all);
+            watch(true);
+            assert_eq!((policy(), competing(policy), policy()), (competes, competes, competes));
+            let during = competing(|| {
+                watch(false);
+                policy()
+            });
+            assert_eq!((during, policy()), (competes, IDLE));
+            drop(member);
+            assert_eq!((policy(), competing(policy)), (competes, competes));
         });
-        assert_eq!(helper.unwrap(), (policy, expected));
-        let changed = on_another_thread(|| {
-            // SAFETY: a plain system call without arguments.
-            let thread = unsafe { libc::gettid() };
-            compete(thread, false);
-            let idle = scheduling().0;
-            compete(thread, true);
-            (idle, scheduling().0)
-        });
-        let last = if may_leave_idle() { libc::SCHED_OTHER } else { libc::SCHED_IDLE };
-        assert_eq!(changed, (libc::SCHED_IDLE, last));
+        assert!(watched.state.lock().threads.is_empty());
     }
 
     #[test]
@@ -353,8 +426,7 @@ mod tests {
         let (stop, stopped) = std::sync::mpsc::channel::<()>();
         std::thread::scope(|scope| {
             scope.spawn(move || {
-                // SAFETY: a plain system call without arguments.
-                name.send(unsafe { libc::gettid() }).unwrap();
+                name.send(thread_number()).unwrap();
                 let _ = stopped.recv();
             });
             let thread = named.recv().unwrap();
@@ -364,8 +436,7 @@ mod tests {
             assert!(processor_time(thread) > Duration::ZERO);
             drop(stop);
         });
-        // SAFETY: a plain system call without arguments.
-        let this = unsafe { libc::gettid() };
+        let this = thread_number();
         assert!(is_runnable(this));
         let before = processor_time(this);
         while processor_time(this) == before {}
