@@ -11,8 +11,8 @@ use std::sync::atomic::Ordering;
 use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions};
 use arrow::datatypes::{Schema, SchemaRef};
 use terrace_model::{Error, Result};
-use terrace_storage::table::column::with_ids;
 use terrace_storage::io::competing;
+use terrace_storage::table::column::with_ids;
 use terrace_storage::table::{Chunk, Segment, SegmentHome};
 use terrace_storage::tier::codec::{self, Compression, CompressionRule, Form, Stamp};
 
