@@ -8,13 +8,11 @@ use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::sql::parser::Statement as SqlStatement;
 use terrace_access::Principal;
-use terrace_heap::HeapAccount;
 use terrace_scan::scan::{FetchExec, TierScanExec};
 use terrace_sql::NameParts;
 use terrace_sql::rule::ScopeOrder;
 use terrace_sql::tiering_commands::{PlacementStatement, TieringCommand, explained_query};
 use terrace_tier_store::Store;
-use terrace_tier_store::io::{Priority, with_priority};
 use terrace_tier_store::placement::{
     EpochReport, EpochRequest, Explanation, Order, OrderReport, QueryCost, Scope, TieringMode,
 };
@@ -96,8 +94,7 @@ fn order_rows(store: Arc<Store>, order: Order) -> ComputedRows {
 
 fn run_epoch(store: &Store, dry_run: bool, reason: &str) -> Result<EpochReport> {
     let request = if dry_run { EpochRequest::dry_run(reason) } else { EpochRequest::now(reason) };
-    let epoch = HeapAccount::carry(|| store.tiering().run_epoch(request));
-    Ok(with_priority(Priority::Upkeep, epoch)??)
+    Ok(store.tiering().run_epoch(request)?)
 }
 
 /// Plans a query and returns the segments that it reads unless run-time filters exclude them, of the tables whose figures are shown to

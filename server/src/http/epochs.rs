@@ -6,7 +6,6 @@ use axum::Json;
 use axum::extract::State;
 use axum::extract::rejection::JsonRejection;
 use serde::{Deserialize, Serialize};
-use terrace_tier_store::io::{Priority, with_priority};
 use terrace_tier_store::placement::{EpochRecord, EpochReport, EpochRequest};
 use utoipa::ToSchema;
 
@@ -53,8 +52,7 @@ pub async fn run(
         .blocking(move |state| {
             tracing::info!(dry_run = order.dry_run, "epoch requested over HTTP");
             let request = if order.dry_run { EpochRequest::dry_run("http") } else { EpochRequest::now("http") };
-            let epoch = || state.store().tiering().run_epoch(request);
-            Ok(Json(with_priority(Priority::Upkeep, epoch)??))
+            Ok(Json(state.store().tiering().run_epoch(request)?))
         })
         .await
 }

@@ -108,15 +108,15 @@ fn look_ups_are_noticed_as_they_come() {
     let mut reads = ask(&worker, Class::Needed, &file, 4, PAGE);
     let shared = Arc::clone(&worker.shared);
     for _ in 0..4 {
-        assert!(!worker.look_ups_come());
+        assert!(!worker.shared.look_ups_come());
         let intent = Intent { statement: StatementId::next(), ..Class::Point.into() };
         let (handles, request) = Request::new(intent, &shared.stats, &shared.pool, &file, &[(0, PAGE)]);
         shared.submit(request);
         reads.extend(handles);
     }
-    assert!(worker.look_ups_come());
+    assert!(worker.shared.look_ups_come());
     expect_look_ups(&worker, false);
-    assert!(!worker.look_ups_come());
+    assert!(!worker.shared.look_ups_come());
     serve(&mut worker);
     assert!(reads.into_iter().all(|read| read.wait().is_ok()));
 }
