@@ -48,7 +48,10 @@ def test_groups_by_keys_are_those_of_texts(tmp_path, file_format):
         for keys in (["flag"], ["flag", "state"], ["state", "day"], ["k"]):
             answer, plan = found(server, keys)
             assert answer == expected(table, keys)
+            assert "accumulators=" not in plan, plan  # none of them has DataFusion's
             assert ("KeyedAggregateExec" in plan) == ("handed_over=0" in plan) == (keys != ["k"]), plan
+        hosted = str(server.query("EXPLAIN SELECT flag, count(*), var(k) FROM t GROUP BY flag").to_pydict())
+        assert "accumulators=[var(" in hosted, hosted
         # Rows of the delta have texts, and some of other chunks are gone.
         more = rows(ROWS, 500, states=15)
         with server.connect() as connection, connection.cursor() as cursor:

@@ -66,7 +66,12 @@ impl DisplayAs for KeyedAggregateExec {
         if t != DisplayFormatType::TreeRender {
             f.write_str("Keyed")?;
         }
-        self.aggregate.fmt_as(t, f)
+        self.aggregate.fmt_as(t, f)?;
+        let hosted: Vec<&str> = self.functions.hosted(&self.aggregate).map(|function| function.name()).collect();
+        if t == DisplayFormatType::TreeRender || hosted.is_empty() {
+            return Ok(());
+        }
+        write!(f, ", accumulators=[{}]", hosted.join(", "))
     }
 }
 

@@ -10,9 +10,6 @@ use arrow::array::{Array, ArrayRef, AsArray, Int64Array, RecordBatch, UInt64Arra
 use arrow::buffer::NullBuffer;
 use arrow::datatypes::{DataType, Schema};
 use datafusion::common::{DataFusionError, Result, internal_datafusion_err};
-use datafusion::functions_aggregate::average::Avg;
-use datafusion::functions_aggregate::count::Count;
-use datafusion::functions_aggregate::sum::Sum;
 use datafusion::logical_expr::{EmitTo, GroupsAccumulator};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
@@ -95,25 +92,26 @@ impl Functions {
         (!(is_ordered && has_floats)).then_some(functions)
     }
 
+    /// The aggregates of `aggregate` that have DataFusion's accumulators.
+    pub(super) fn hosted<'a>(&'a self, aggregate: &'a AggregateExec) -> impl Iterator<Item = &'a AggregateFunctionExpr> {
+        let functions = self.kinds.iter().zip(aggregate.aggr_expr());
+        functions.filter(|((kind, _), _)| matches!(kind, Kind::Hosted)).map(|(_, function)| function.as_ref())
+    }
+
     /// What is computed for an aggregate that has a state here.
     fn own_kind(&mut self, function: &AggregateFunctionExpr, state: &[DataType], schema: &Schema) -> Option<Kind> {
         let [expr] = <[_; 1]>::try_from(function.expressions()).ok()?;
         let data_type = expr.data_type(schema).ok()?;
-        let inner = function.fun().inner();
-        if inner.is::<Count>() {
-            return Some(Kind::Count(if is_never_null(&expr, schema) {
-                None
-            } else {
-                Some(self.argument(expr, data_type, false))
-            }));
-        }
         let is_same = |state: &DataType| std::mem::discriminant(state) == std::mem::discriminant(&data_type);
         let is_decimal = matches!(data_type, DataType::Decimal128(..));
+        // By name: the engine wraps DataFusion's functions in types of its own.
         match (function.fun().name(), state) {
-            (_, [sum]) if inner.is::<Sum>() && is_same(sum) && Sums::new(&data_type).is_some() => {
+            ("count", [_]) if is_never_null(&expr, schema) => Some(Kind::Count(None)),
+            ("count", [_]) => Some(Kind::Count(Some(self.argument(expr, data_type, false)))),
+            ("sum", [sum]) if is_same(sum) && Sums::new(&data_type).is_some() => {
                 Some(Kind::Sum(self.argument(expr, data_type, true)))
             }
-            (_, [_, sum]) if inner.is::<Avg>() && is_decimal && is_same(sum) => {
+            ("avg", [_, sum]) if is_decimal && is_same(sum) => {
                 Some(Kind::Average(self.argument(expr, data_type, true)))
             }
             ("min", [least]) if *least == data_type && extremes(&data_type, Extreme::Least).is_some() => {
