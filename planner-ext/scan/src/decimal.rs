@@ -32,7 +32,7 @@ const MOST_BITS: u32 = 62;
 
 /// `left op right` on two `Decimal128`.
 #[derive(Debug, Clone, Eq)]
-struct DecimalExpr {
+pub(crate) struct DecimalExpr {
     left: Arc<dyn PhysicalExpr>,
     right: Arc<dyn PhysicalExpr>,
     operation: Operation,
@@ -40,8 +40,9 @@ struct DecimalExpr {
     scale: i8,
 }
 
+/// What is computed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Operation {
+pub(crate) enum Operation {
     Multiply,
     /// Both sides are first multiplied by these powers of ten.
     Add(i64, i64),
@@ -64,7 +65,7 @@ impl Hash for DecimalExpr {
 
 impl DecimalExpr {
     /// Replaces `expr`; `None` when it is no supported arithmetic on decimals.
-    fn from_binary(expr: &BinaryExpr, schema: &Schema) -> Option<Self> {
+    pub(crate) fn from_binary(expr: &BinaryExpr, schema: &Schema) -> Option<Self> {
         let type_of = |e: &dyn PhysicalExpr| e.data_type(schema).ok();
         let types = (type_of(expr.left().as_ref())?, type_of(expr.right().as_ref())?, type_of(expr)?);
         let (DataType::Decimal128(_, left), DataType::Decimal128(_, right), DataType::Decimal128(precision, scale)) =
@@ -85,6 +86,18 @@ impl DecimalExpr {
         let left = Arc::clone(expr.left());
         let right = Arc::clone(expr.right());
         operation.map(|operation| Self { left, right, operation, precision, scale })
+    }
+
+    pub(crate) fn left(&self) -> &Arc<dyn PhysicalExpr> {
+        &self.left
+    }
+
+    pub(crate) fn right(&self) -> &Arc<dyn PhysicalExpr> {
+        &self.right
+    }
+
+    pub(crate) fn operation(&self) -> Operation {
+        self.operation
     }
 
     fn symbol(&self) -> &'static str {

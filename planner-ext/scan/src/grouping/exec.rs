@@ -46,9 +46,10 @@ impl KeyedAggregateExec {
         if !is_plain {
             return None;
         }
+        let layout = Layout::new(aggregate)?;
         Some(Self {
-            layout: Arc::new(Layout::new(aggregate)?),
-            functions: Arc::new(Functions::new(aggregate)?),
+            functions: Arc::new(Functions::new(aggregate, &layout)?),
+            layout: Arc::new(layout),
             aggregate: Arc::new(fused(aggregate)),
             metrics: ExecutionPlanMetricsSet::new(),
         })

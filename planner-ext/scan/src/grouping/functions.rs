@@ -19,6 +19,8 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::aggregates::AggregateExec;
 
 use super::extremes::{Extreme, Extremes, extremes};
+use super::layout::{Layout, scan_below};
+use super::narrow::{Narrow, Program, Results};
 use super::sums::{RowCounts, Sums};
 
 /// Aggregates whose accumulators are DataFusion's where they have no state here. Their states have few bytes each, and do not depend on
@@ -46,6 +48,8 @@ struct Argument {
     expr: Arc<dyn PhysicalExpr>,
     data_type: DataType,
     is_summed: bool,
+    /// The step that computes it in 64 bits; `None` where its values are needed as they are.
+    narrow: Option<usize>,
 }
 
 /// What is computed for an aggregate; numbers are those of arguments.
@@ -65,13 +69,15 @@ pub(super) struct Functions {
     arguments: Vec<Argument>,
     /// For each aggregate what is computed, and the types of its state.
     kinds: Vec<(Kind, Vec<DataType>)>,
+    /// Computes arguments in 64 bits.
+    program: Program,
 }
 
 impl Functions {
     /// The aggregates of an aggregation; `None` where one of them is left to DataFusion's operator.
-    pub(super) fn new(aggregate: &AggregateExec) -> Option<Self> {
+    pub(super) fn new(aggregate: &AggregateExec, layout: &Layout) -> Option<Self> {
         let schema = aggregate.input().schema();
-        let mut functions = Self { arguments: Vec::new(), kinds: Vec::new() };
+        let mut functions = Self { arguments: Vec::new(), kinds: Vec::new(), program: Program::default() };
         for (function, filter) in aggregate.aggr_expr().iter().zip(aggregate.filter_expr()) {
             if function.is_distinct()
                 || !function.order_bys().is_empty()
@@ -89,11 +95,32 @@ impl Functions {
         // Rows that are handed over are added to other partial sums. With several partitions the order is left open anyway.
         let is_ordered = aggregate.properties().partitioning.partition_count() == 1;
         let has_floats = functions.kinds.iter().flat_map(|(_, state)| state).any(DataType::is_floating);
+        functions.find_narrow(layout, &scan_below(aggregate)?.schema());
         (!(is_ordered && has_floats)).then_some(functions)
     }
 
+    /// Finds the arguments that are computed in 64 bits.
+    fn find_narrow(&mut self, layout: &Layout, scanned: &Schema) {
+        let is_extreme =
+            |number| self.kinds.iter().any(|(kind, _)| matches!(kind, Kind::Extreme(of, _) if *of == number));
+        let is_narrow: Vec<bool> = (0..self.arguments.len()).map(|number| !is_extreme(number)).collect();
+        for (argument, _) in self.arguments.iter_mut().zip(is_narrow).filter(|(_, is_narrow)| *is_narrow) {
+            let below = layout.below(&argument.expr).ok();
+            argument.narrow = below.and_then(|expr| self.program.step(&expr, scanned));
+        }
+    }
+
+    /// Whether a batch whose arguments were computed in 64 bits is needed in no other way.
+    fn is_narrow(&self) -> bool {
+        let has_hosted = self.kinds.iter().any(|(kind, _)| matches!(kind, Kind::Hosted));
+        !has_hosted && self.arguments.iter().all(|argument| argument.narrow.is_some())
+    }
+
     /// The aggregates of `aggregate` that have DataFusion's accumulators.
-    pub(super) fn hosted<'a>(&'a self, aggregate: &'a AggregateExec) -> impl Iterator<Item = &'a AggregateFunctionExpr> {
+    pub(super) fn hosted<'a>(
+        &'a self,
+        aggregate: &'a AggregateExec,
+    ) -> impl Iterator<Item = &'a AggregateFunctionExpr> {
         let functions = self.kinds.iter().zip(aggregate.aggr_expr());
         functions.filter(|((kind, _), _)| matches!(kind, Kind::Hosted)).map(|(_, function)| function.as_ref())
     }
@@ -130,7 +157,7 @@ impl Functions {
         let number = known.unwrap_or(self.arguments.len());
         match self.arguments.get_mut(number) {
             Some(argument) => argument.is_summed |= is_summed,
-            None => self.arguments.push(Argument { expr, data_type, is_summed }),
+            None => self.arguments.push(Argument { expr, data_type, is_summed, narrow: None }),
         }
         number
     }
@@ -154,15 +181,25 @@ struct ArgumentState {
 
 impl ArgumentState {
     fn add(&mut self, groups: &[u32], values: &ArrayRef, count: usize) -> Result<()> {
+        self.count_nulls(groups, values.logical_nulls().as_ref(), count);
+        self.sums.as_mut().map_or(Ok(()), |sums| sums.add(groups, values, count))
+    }
+
+    fn add_narrow(&mut self, groups: &[u32], narrow: &Narrow, count: usize) {
+        self.count_nulls(groups, narrow.nulls.as_ref(), count);
+        if let Some(sums) = &mut self.sums {
+            sums.add_narrow(groups, narrow, count);
+        }
+    }
+
+    fn count_nulls(&mut self, groups: &[u32], nulls: Option<&NullBuffer>, count: usize) {
         self.nulls.resize(count, 0);
-        if let Some(nulls) = values.logical_nulls().filter(|nulls| nulls.null_count() > 0) {
-            for (group, _) in groups.iter().zip(&nulls).filter(|(_, valid)| !valid) {
-                if let Some(nulls) = self.nulls.get_mut(*group as usize) {
-                    *nulls += 1;
-                }
+        let Some(nulls) = nulls.filter(|nulls| nulls.null_count() > 0) else { return };
+        for (group, _) in groups.iter().zip(nulls).filter(|(_, valid)| !valid) {
+            if let Some(nulls) = self.nulls.get_mut(*group as usize) {
+                *nulls += 1;
             }
         }
-        self.sums.as_mut().map_or(Ok(()), |sums| sums.add(groups, values, count))
     }
 }
 
@@ -190,6 +227,8 @@ pub(super) struct States {
     /// Number of groups.
     count: usize,
     rows: RowCounts,
+    /// Of the latest batch.
+    narrow: Results,
     arguments: Vec<ArgumentState>,
     /// By aggregate; `None` for those that have none.
     extremes: Vec<Option<Box<dyn Extremes>>>,
@@ -228,6 +267,7 @@ impl States {
         Ok(Self {
             count: 0,
             rows: RowCounts::default(),
+            narrow: Results::default(),
             arguments: functions.arguments.iter().map(argument).collect(),
             extremes: functions.kinds.iter().map(extreme).collect(),
             hosted: hosted.collect::<Result<_>>()?,
@@ -235,19 +275,36 @@ impl States {
         })
     }
 
-    /// Adds rows, of which `groups` has the groups, out of so many.
-    pub(super) fn add(&mut self, batch: &RecordBatch, groups: &[u32], count: usize) -> Result<()> {
+    /// Adds rows of the scan, of which `groups` has the groups, out of so many.
+    pub(super) fn add(&mut self, layout: &Layout, scanned: &RecordBatch, groups: &[u32], count: usize) -> Result<()> {
         self.count = count;
         self.rows.add(groups, count);
-        let mut values = Vec::with_capacity(self.arguments.len());
-        for argument in &mut self.arguments {
-            let column = argument.expr.evaluate(batch)?.into_array(batch.num_rows())?;
-            argument.add(groups, &column, count)?;
-            values.push(column);
+        let functions = Arc::clone(&self.functions);
+        let is_narrow = self.narrow.compute(&functions.program, scanned)?;
+        if is_narrow {
+            for (argument, state) in functions.arguments.iter().zip(&mut self.arguments) {
+                if let Some(narrow) = argument.narrow.and_then(|step| self.narrow.get(step)) {
+                    state.add_narrow(groups, narrow, count);
+                }
+            }
+            if functions.is_narrow() {
+                return Ok(());
+            }
         }
-        for ((kind, _), extremes) in self.functions.kinds.iter().zip(&mut self.extremes) {
+        let batch = &layout.projected(scanned)?;
+        let mut values = Vec::with_capacity(self.arguments.len());
+        for (argument, state) in functions.arguments.iter().zip(&mut self.arguments) {
+            if is_narrow && argument.narrow.is_some() {
+                values.push(None);
+                continue;
+            }
+            let column = state.expr.evaluate(batch)?.into_array(batch.num_rows())?;
+            state.add(groups, &column, count)?;
+            values.push(Some(column));
+        }
+        for ((kind, _), extremes) in functions.kinds.iter().zip(&mut self.extremes) {
             if let (Kind::Extreme(number, _), Some(extremes)) = (kind, extremes)
-                && let Some(values) = values.get(*number)
+                && let Some(Some(values)) = values.get(*number)
             {
                 extremes.add(groups, values, count)?;
             }
@@ -272,6 +329,7 @@ impl States {
             argument.nulls.capacity() * size_of::<i64>() + argument.sums.as_ref().map_or(0, Sums::bytes)
         };
         self.rows.bytes()
+            + self.narrow.bytes()
             + self.arguments.iter().map(argument).sum::<usize>()
             + self.extremes.iter().flatten().map(|extremes| extremes.bytes()).sum::<usize>()
             + self.hosted.iter().flatten().map(|hosted| hosted.accumulator.size()).sum::<usize>()

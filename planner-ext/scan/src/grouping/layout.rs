@@ -16,6 +16,7 @@ use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::projection::ProjectionExec;
 
 use super::groups::{MOST_BITS, MOST_GROUPS, bits_of_codes};
+use super::narrow::below;
 use super::numbers::{MOST_RANGE, has_number_codes};
 use crate::scan::{MOST_TEXTS, ScanConfig, SharedCodes, TierScanExec, coded_schema};
 
@@ -28,7 +29,7 @@ const SKETCH_ERROR: f64 = 1.2;
 #[derive(Debug)]
 pub(super) struct Key {
     /// Its position in the input of the aggregation.
-    pub(super) column: usize,
+    column: usize,
     /// Its position in the output of the scan.
     scanned: usize,
     pub(super) data_type: DataType,
@@ -37,10 +38,10 @@ pub(super) struct Key {
 }
 
 impl Key {
-    /// The column in rows of the aggregation's input.
-    pub(super) fn values<'a>(&self, batch: &'a RecordBatch) -> Result<&'a ArrayRef> {
-        let gone = || internal_datafusion_err!("the input of an aggregation has no column {}", self.column);
-        batch.columns().get(self.column).ok_or_else(gone)
+    /// The column in rows of the scan.
+    pub(super) fn values<'a>(&self, scanned: &'a RecordBatch) -> Result<&'a ArrayRef> {
+        let gone = || internal_datafusion_err!("the input of an aggregation has no column {}", self.scanned);
+        scanned.columns().get(self.scanned).ok_or_else(gone)
     }
 }
 
@@ -141,15 +142,24 @@ impl Layout {
         Ok(RecordBatch::try_new_with_options(Arc::clone(schema), columns, &options)?)
     }
 
-    /// Whether projected rows have texts where the scan gives out codes as long as it can.
-    pub(super) fn has_texts(&self, batch: &RecordBatch) -> bool {
+    /// The expression of the aggregation's input over rows of the scan.
+    pub(super) fn below(&self, expr: &Arc<dyn PhysicalExpr>) -> Result<Arc<dyn PhysicalExpr>> {
+        self.projection.as_ref().map_or_else(|| Ok(Arc::clone(expr)), |projection| below(expr, projection))
+    }
+
+    /// Whether rows of the scan have texts where it gives out codes as long as it can.
+    pub(super) fn has_texts(&self, scanned: &RecordBatch) -> bool {
+        self.has_texts_at(scanned, |key| key.scanned)
+    }
+
+    fn has_texts_at(&self, batch: &RecordBatch, position: impl Fn(&Key) -> usize) -> bool {
         let mut columns = self.keys.iter().filter(|key| key.coded.is_some());
-        columns.any(|key| batch.columns().get(key.column).is_some_and(|column| *column.data_type() != DataType::UInt16))
+        columns.any(|key| batch.columns().get(position(key)).is_some_and(|c| *c.data_type() != DataType::UInt16))
     }
 
     /// Projected rows with texts instead of codes.
     pub(super) fn with_texts(&self, batch: RecordBatch, codes: &SharedCodes) -> Result<RecordBatch> {
-        if self.coded.is_empty() || self.has_texts(&batch) {
+        if self.coded.is_empty() || self.has_texts_at(&batch, |key| key.column) {
             return Ok(batch);
         }
         let mut columns = batch.columns().to_vec();

@@ -14,6 +14,7 @@
 //! - `groups`: the groups of rows, by the codes of their columns
 //! - `numbers`: codes of numbers
 //! - `functions`: the aggregates, and their states by group
+//! - `narrow`: decimals that are summed, computed in 64 bits
 //! - `sums`: sums and counts by group
 //! - `extremes`: least and greatest values by group
 //! - `handed_over`: gives DataFusion's aggregation the rows that are left
@@ -25,6 +26,7 @@ mod fused;
 mod groups;
 mod handed_over;
 mod layout;
+mod narrow;
 mod numbers;
 mod run;
 mod sums;

@@ -74,12 +74,11 @@ impl Run {
 
     async fn states(mut self) -> Result<SendableRecordBatchStream> {
         let elapsed = self.metrics.baseline.elapsed_compute().clone();
-        while let Some(batch) = self.input.next().await.transpose()? {
+        while let Some(scanned) = self.input.next().await.transpose()? {
             let _timer = elapsed.timer();
-            let batch = self.layout.projected(&batch)?;
-            let fits = !self.layout.has_texts(&batch) && self.table.add(&self.layout, &batch, &self.codes)?;
+            let fits = !self.layout.has_texts(&scanned) && self.table.add(&self.layout, &scanned, &self.codes)?;
             if !fits {
-                return self.hand_over(Some(batch));
+                return self.hand_over(Some(scanned));
             }
             if self.memory.try_resize(self.table.bytes() + self.codes.lock().bytes()).is_err() {
                 return self.hand_over(None);
@@ -90,17 +89,14 @@ impl Run {
         Ok(Box::pin(RecordBatchStreamAdapter::new(self.aggregate.schema(), states)))
     }
 
-    /// Returns the states so far, and then those that DataFusion's aggregation makes of `batch` and of the rows that are left.
-    fn hand_over(mut self, batch: Option<RecordBatch>) -> Result<SendableRecordBatchStream> {
+    /// Returns the states so far, and then those that DataFusion's aggregation makes of `scanned` and of the rows that are left.
+    fn hand_over(mut self, scanned: Option<RecordBatch>) -> Result<SendableRecordBatchStream> {
         self.codes.lock().give_up();
         self.metrics.handed_over.add(1);
         let states = self.take_states()?;
         let Self { aggregate, layout, partition, context, input, codes, memory, .. } = self;
-        let plain = Arc::clone(&layout);
-        let left = input.map(move |batch| layout.projected(&batch?));
-        let left = stream::iter(batch.map(Ok::<_, DataFusionError>))
-            .chain(left)
-            .map(move |batch| plain.with_texts(batch?, &codes));
+        let left = stream::iter(scanned.map(Ok::<_, DataFusionError>)).chain(input);
+        let left = left.map(move |scanned| layout.with_texts(layout.projected(&scanned?)?, &codes));
         let left = RecordBatchStreamAdapter::new(aggregate.input().schema(), left);
         let input = HandedOverExec::new(aggregate.input().properties(), Box::pin(left));
         let options = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Keep);
@@ -154,13 +150,13 @@ impl GroupTable {
         }
     }
 
-    /// Adds rows to the states of their groups; false, and nothing is added, when there are too many groups.
-    fn add(&mut self, layout: &Layout, batch: &RecordBatch, codes: &SharedCodes) -> Result<bool> {
+    /// Adds rows of the scan to the states of their groups; false, and nothing is added, when there are too many groups.
+    fn add(&mut self, layout: &Layout, scanned: &RecordBatch, codes: &SharedCodes) -> Result<bool> {
         let mut counts = Vec::with_capacity(layout.keys.len());
         for ((key, numbers), found) in layout.keys.iter().zip(&mut self.numbers).zip(&mut self.number_codes) {
             if let Some(text) = key.coded {
                 counts.push(codes.lock().count(text));
-            } else if numbers.find(key.values(batch)?, found)? {
+            } else if numbers.find(key.values(scanned)?, found)? {
                 counts.push(numbers.count());
             } else {
                 return Ok(false);
@@ -168,14 +164,14 @@ impl GroupTable {
         }
         let keys = layout.keys.iter().zip(&self.number_codes);
         let keys = keys.map(|(key, found)| match key.coded {
-            Some(_) => text_codes(key.values(batch)?),
+            Some(_) => text_codes(key.values(scanned)?),
             None => Ok(found.as_slice()),
         });
         let keys = keys.collect::<Result<Vec<&[u16]>>>()?;
         if !self.groups.find(&keys, &counts, &mut self.row_groups) {
             return Ok(false);
         }
-        self.states.add(batch, &self.row_groups, self.groups.count())?;
+        self.states.add(layout, scanned, &self.row_groups, self.groups.count())?;
         Ok(true)
     }
 

@@ -11,6 +11,8 @@ use arrow::buffer::NullBuffer;
 use arrow::datatypes::{DataType, Decimal128Type, Int64Type, UInt64Type};
 use datafusion::common::{Result, internal_datafusion_err};
 
+use super::narrow::Narrow;
+
 /// Partial sums of a group.
 const LANES: usize = 4;
 /// With more groups, two rows in turn are seldom of one group, and fewer sums stay in the processor's cache.
@@ -147,23 +149,52 @@ impl Sums {
         Ok(())
     }
 
+    /// Adds decimals that are there in 64 bits.
+    pub(super) fn add_narrow(&mut self, groups: &[u32], narrow: &Narrow, count: usize) {
+        self.partial.resize(count);
+        self.totals.resize(count, 0);
+        let with_zeros: Vec<i64>;
+        let values = match &narrow.nulls {
+            None => narrow.values.as_slice(),
+            Some(nulls) => {
+                let values = narrow.values.iter().zip(nulls);
+                with_zeros = values.map(|(value, valid)| if valid { *value } else { 0 }).collect();
+                with_zeros.as_slice()
+            }
+        };
+        let most =
+            |bits: u64| bits.checked_add(1)?.checked_mul(values.len() as u64).filter(|most| *most <= i64::MAX as u64);
+        // What follows from the operands may be far from what there is.
+        let exact = || most(values.iter().fold(0, |all, value| all | (value ^ (value >> 63))) as u64);
+        match 1_u64.checked_shl(narrow.bits).and_then(|over| most(over - 1)).or_else(exact) {
+            Some(most) => self.add_partial(groups, values, most, |value| value),
+            None => self.add_totals(groups, values.iter().map(|value| i128::from(*value))),
+        }
+    }
+
     fn add_decimals(&mut self, groups: &[u32], values: &[i128]) {
         let bits = values.iter().fold(0, |all: i128, value| all | (value ^ (value >> 127)));
         let most = u64::try_from(bits).ok().and_then(|bits| bits.checked_add(1)?.checked_mul(values.len() as u64));
         match most.filter(|most| *most <= i64::MAX as u64) {
-            Some(most) => {
-                if most > self.room {
-                    self.fold();
-                }
-                self.room -= most;
-                self.partial.add(groups, values, |value| value as i64);
-            }
-            None => {
-                for (group, value) in groups.iter().zip(values) {
-                    if let Some(total) = self.totals.get_mut(*group as usize) {
-                        *total = total.wrapping_add(*value);
-                    }
-                }
+            Some(most) => self.add_partial(groups, values, most, |value| value as i64),
+            None => self.add_totals(groups, values.iter().copied()),
+        }
+    }
+
+    /// Adds values whose sum is at most `most` away from zero.
+    #[inline]
+    fn add_partial<T: Copy>(&mut self, groups: &[u32], values: &[T], most: u64, number: impl Fn(T) -> i64) {
+        if most > self.room {
+            self.fold();
+        }
+        self.room -= most;
+        self.partial.add(groups, values, number);
+    }
+
+    fn add_totals(&mut self, groups: &[u32], values: impl Iterator<Item = i128>) {
+        for (group, value) in groups.iter().zip(values) {
+            if let Some(total) = self.totals.get_mut(*group as usize) {
+                *total = total.wrapping_add(value);
             }
         }
     }
