@@ -148,15 +148,15 @@ impl Narrow {
     fn narrow(&mut self, expr: &Arc<dyn PhysicalExpr>, batch: &RecordBatch) -> Result<bool> {
         let column = expr.evaluate(batch)?.into_array(batch.num_rows())?;
         let Some(column) = column.as_primitive_opt::<Decimal128Type>() else { return Ok(false) };
+        // Sums that a closure had by reference would be in memory: a load and a store for each value.
         let (mut high_bits, mut bits) = (0_i64, 0_i64);
-        self.values.clear();
-        self.values.extend(column.values().iter().map(|value| {
-            let low = *value as i64;
-            let sign = low >> 63;
+        self.values.resize(column.len(), 0);
+        for (to, value) in self.values.iter_mut().zip(column.values()) {
+            *to = *value as i64;
+            let sign = *to >> 63;
             high_bits |= (*value >> 64) as i64 ^ sign;
-            bits |= low ^ sign;
-            low
-        }));
+            bits |= *to ^ sign;
+        }
         self.bits = width(bits);
         self.nulls = column.nulls().filter(|nulls| nulls.null_count() > 0).cloned();
         Ok(high_bits == 0 && self.bits <= MOST_BITS)

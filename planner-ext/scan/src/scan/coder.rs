@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, ArrowPrimitiveType, AsArray, PrimitiveArray, StringViewArray, UInt16Array};
-use arrow::datatypes::{ArrowNativeType, DataType, Field, FieldRef, Schema, SchemaRef, UInt8Type, UInt16Type};
+use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef, UInt8Type, UInt16Type};
 use datafusion::common::Result;
 use parking_lot::Mutex;
 use terrace_tier_store::tier::codec::Dictionary;
@@ -18,6 +18,8 @@ use super::text_codes::{ColumnCodes, NULL_CODE, SharedCodes, TextCodes};
 
 /// Rows whose texts may be looked up one by one, whatever the share of those with keys.
 const FREE_ROWS: usize = 1 << 16;
+/// Keys that a byte may have.
+const BYTE_KEYS: usize = 1 << u8::BITS;
 /// For each of these rows with keys, one more row may be looked up.
 const ROWS_WITH_KEYS: usize = 4;
 
@@ -145,21 +147,28 @@ impl CodedColumn {
 
     fn codes_of_keys(&mut self, codes: &mut ColumnCodes, dictionary: Dictionary, keys: &ArrayRef) -> Option<Vec<u16>> {
         if !self.known.as_ref().is_some_and(|(known, _)| known.is_same(&dictionary)) {
-            let table = codes.codes_of_keys(&dictionary)?;
+            let mut table = codes.codes_of_keys(&dictionary)?;
+            table.resize(table.len().max(BYTE_KEYS), NULL_CODE);
             self.known = Some((dictionary, table));
         }
         let (_, table) = self.known.as_ref()?;
         match keys.data_type() {
-            DataType::UInt8 => Some(mapped(keys.as_primitive::<UInt8Type>(), table)),
-            DataType::UInt16 => Some(mapped(keys.as_primitive::<UInt16Type>(), table)),
+            DataType::UInt8 => {
+                // No key is beyond it, so no look-up has a branch.
+                let table: &[u16; BYTE_KEYS] = table.first_chunk()?;
+                Some(mapped(keys.as_primitive::<UInt8Type>(), |key| table.get(usize::from(key)).copied()))
+            }
+            DataType::UInt16 => {
+                Some(mapped(keys.as_primitive::<UInt16Type>(), |key| table.get(usize::from(key)).copied()))
+            }
             _ => None,
         }
     }
 }
 
 /// The codes of keys. Under nulls a key may be anything.
-fn mapped<K: ArrowPrimitiveType>(keys: &PrimitiveArray<K>, table: &[u16]) -> Vec<u16> {
-    let code = |key: &K::Native| table.get(key.as_usize()).copied().unwrap_or(NULL_CODE);
+fn mapped<K: ArrowPrimitiveType>(keys: &PrimitiveArray<K>, code: impl Fn(K::Native) -> Option<u16>) -> Vec<u16> {
+    let code = |key: &K::Native| code(*key).unwrap_or(NULL_CODE);
     let values = keys.values().iter();
     match keys.nulls().filter(|nulls| nulls.null_count() > 0) {
         None => values.map(code).collect(),
