@@ -137,9 +137,11 @@ impl ExecutionPlan for FirstRowsPerGroupExec {
             dropped: count("dropped"),
             handed_over: count("handed_over"),
         };
+        // It needs no memory to go on, as those that spill.
+        let consumer = MemoryConsumer::new(format!("{}[{partition}]", self.name())).with_can_spill(true);
         let run = Run {
             candidates: Candidates::new(&self.first, &self.schema())?,
-            memory: MemoryConsumer::new(format!("{}[{partition}]", self.name())).register(context.memory_pool()),
+            memory: consumer.register(context.memory_pool()),
             batch_rows: context.session_config().batch_size().max(1),
             patience: self.patience,
             input: self.input.execute(partition, context)?,

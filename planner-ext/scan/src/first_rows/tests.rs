@@ -16,6 +16,7 @@ use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::physical_expr::PhysicalSortExpr;
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_plan::{ExecutionPlan, collect, displayable};
+use datafusion::prelude::SessionContext;
 use futures::StreamExt;
 use proptest::prelude::*;
 use terrace_test_support::depth::by_depth;
@@ -35,6 +36,10 @@ fn operators(plan: &Arc<dyn ExecutionPlan>) -> Vec<Arc<dyn ExecutionPlan>> {
 fn metric(plan: &Arc<dyn ExecutionPlan>, name: &str) -> usize {
     let metrics = operators(plan).into_iter().filter_map(|node| node.metrics()?.sum_by_name(name));
     metrics.map(|metric| metric.as_usize()).sum()
+}
+
+async fn planned(context: &SessionContext, sql: &str) -> Arc<dyn ExecutionPlan> {
+    context.sql(sql).await.unwrap().create_physical_plan().await.unwrap()
 }
 
 async fn expected(fixture: &Fixture, sql: &str) -> Vec<RecordBatch> {
@@ -135,11 +140,10 @@ async fn groups_that_do_not_repeat_are_handed_over() {
     let context = fixture.session(2);
     // A thousand numbers and null: a chunk of a thousand rows has few of them twice.
     let sql = numbered("PARTITION BY i ORDER BY u DESC, k", "n <= 3");
-    let plan = context.sql(&sql).await.unwrap().create_physical_plan().await.unwrap();
-    assert_eq!(operators(&plan).len(), 1);
     let expected = lines(&expected(&fixture, &sql).await);
     for patience in [1, 1 << 20] {
-        let plan = with_patience(Arc::clone(&plan), patience);
+        let plan = with_patience(planned(&context, &sql).await, patience);
+        assert_eq!(operators(&plan).len(), 1);
         let found = collect(Arc::clone(&plan), context.task_ctx()).await.unwrap();
         assert_eq!(lines(&found), expected);
         assert_eq!(metric(&plan, "handed_over") > 0, patience == 1);
@@ -195,7 +199,7 @@ async fn rows_are_handed_over_when_memory_is_refused() {
         let pool = Arc::new(RefusingPool(UnboundedMemoryPool::default(), bytes));
         let runtime =
             RuntimeEnvBuilder::new().with_memory_pool(Arc::clone(&pool) as Arc<dyn MemoryPool>).build_arc().unwrap();
-        let plan = context.sql(&sql).await.unwrap().create_physical_plan().await.unwrap();
+        let plan = planned(&context, &sql).await;
         assert_eq!(operators(&plan).len(), 1);
         let config = context.task_ctx().session_config().clone();
         let refusing = TaskContext::default().with_session_config(config).with_runtime(runtime);
@@ -214,7 +218,7 @@ async fn dropping_the_rows_frees_everything() {
     let context = fixture.session(1);
     for polls in 0..3 {
         let sql = numbered("PARTITION BY s ORDER BY u, k", "n <= 2");
-        let plan = context.sql(&sql).await.unwrap().create_physical_plan().await.unwrap();
+        let plan = planned(&context, &sql).await;
         let node = Arc::clone(&operators(&plan)[0]);
         let mut rows = node.execute(0, context.task_ctx()).unwrap();
         for _ in 0..polls {
@@ -376,9 +380,8 @@ proptest! {
         for _ in 0..10 {
             let sql = random_query(&mut rng);
             let expected = lines(&runtime.block_on(expected(&fixture, &sql)));
-            let plan = runtime.block_on(async { context.sql(&sql).await.unwrap().create_physical_plan().await.unwrap() });
             for patience in [1 << 20, 1, 3000] {
-                let plan = with_patience(Arc::clone(&plan), patience);
+                let plan = with_patience(runtime.block_on(planned(&context, &sql)), patience);
                 let found = runtime.block_on(collect(plan, context.task_ctx())).unwrap();
                 prop_assert_eq!(lines(&found), expected.clone(), "{}, {} partitions, {}", sql, 1 + seed % 3, patience);
             }
