@@ -162,7 +162,10 @@ impl Keys {
 
     /// The key of one of the latest rows.
     fn of_row(&self, row: usize) -> &[u8] {
-        self.converter.as_ref().map_or(&[][..], |(_, rows)| rows.row(row).data())
+        match &self.converter {
+            Some((_, rows)) => rows.row(row).data(),
+            None => &[],
+        }
     }
 
     fn bytes(&self) -> usize {
@@ -271,8 +274,7 @@ impl Candidates {
 
     /// Gives up the memory of rows that are not needed.
     fn make_dense(&mut self) -> Result<()> {
-        let mut all: Vec<Vec<Candidate>> = Vec::with_capacity(self.heaps.len());
-        all.extend(self.heaps.drain(..).map(BinaryHeap::into_vec));
+        let mut all: Vec<Vec<Candidate>> = self.heaps.drain(..).map(BinaryHeap::into_vec).collect();
         let mut places: Vec<&mut Place> = all.iter_mut().flatten().map(|candidate| &mut candidate.place).collect();
         self.store.make_dense(&mut places)?;
         drop(places);

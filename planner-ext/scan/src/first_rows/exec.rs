@@ -43,19 +43,19 @@ pub struct FirstRowsPerGroupExec {
 
 impl FirstRowsPerGroupExec {
     /// Keeps `first` of the rows of `input`, in which so many groups are expected.
-    pub(super) fn new(input: Arc<dyn ExecutionPlan>, first: FirstRows, groups: Option<usize>) -> Result<Self> {
+    pub(super) fn new(input: Arc<dyn ExecutionPlan>, first: FirstRows, groups: Option<usize>) -> Self {
         let (fewest, most) = PATIENCE_RANGE;
         let patience = groups.map_or(PATIENCE_ROWS, |groups| {
             groups.saturating_mul(first.most).saturating_mul(PATIENCE_FACTOR).clamp(fewest, most)
         });
         let properties = Arc::new(properties(&input));
-        Ok(Self { input, first, groups, patience, properties, metrics: ExecutionPlanMetricsSet::new() })
+        Self { input, first, groups, patience, properties, metrics: ExecutionPlanMetricsSet::new() }
     }
 
     /// With fewer rows before it may find that too few are dropped.
     #[cfg(test)]
-    pub(super) fn with_patience(&self, patience: usize) -> Result<Self> {
-        Ok(Self { patience, ..Self::new(Arc::clone(&self.input), self.first.clone(), self.groups)? })
+    pub(super) fn with_patience(&self, patience: usize) -> Self {
+        Self { patience, ..Self::new(Arc::clone(&self.input), self.first.clone(), self.groups) }
     }
 
     /// Its input.
@@ -121,7 +121,7 @@ impl ExecutionPlan for FirstRowsPerGroupExec {
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let [input] = <[_; 1]>::try_from(children)
             .or_else(|children| internal_err!("{} with {} children", self.name(), children.len()))?;
-        let other = Self::new(input, self.first.clone(), self.groups)?;
+        let other = Self::new(input, self.first.clone(), self.groups);
         Ok(Arc::new(Self { patience: self.patience, ..other }))
     }
 

@@ -9,7 +9,7 @@ use arrow::datatypes::DataType;
 use arrow::row::{RowConverter, SortField};
 use datafusion::common::{Result, ScalarValue};
 use datafusion::logical_expr::Operator;
-use datafusion::physical_expr::expressions::{BinaryExpr, Column, Literal};
+use datafusion::physical_expr::expressions::{BinaryExpr, CastExpr, Column, Literal};
 use datafusion::physical_expr::window::{StandardWindowExpr, WindowExpr};
 use datafusion::physical_expr::{PhysicalExpr, PhysicalSortExpr, split_conjunction};
 use datafusion::physical_expr_common::physical_expr::is_volatile;
@@ -26,6 +26,7 @@ use datafusion::physical_plan::windows::{BoundedWindowAggExec, WindowAggExec, Wi
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 
 use super::exec::FirstRowsPerGroupExec;
+use crate::safe_cast::is_safe_cast;
 
 /// With more rows of a group, sorting all of them costs little more.
 const MOST_ROWS: u64 = 10_000;
@@ -58,23 +59,42 @@ pub(super) fn with_first_rows(node: &Arc<dyn ExecutionPlan>) -> Result<Option<Ar
 }
 
 /// The column that a condition compares, and its greatest value that passes.
-fn limit(condition: &Arc<dyn PhysicalExpr>) -> Option<(usize, u64)> {
+pub(super) fn limit(condition: &Arc<dyn PhysicalExpr>) -> Option<(usize, u64)> {
     let comparison = condition.downcast_ref::<BinaryExpr>()?;
-    let (column, operator, bound) = match comparison.left().downcast_ref::<Column>() {
+    let (column, operator, bound) = match number_column(comparison.left()) {
         Some(column) => (column, *comparison.op(), comparison.right()),
-        None => (comparison.right().downcast_ref::<Column>()?, comparison.op().swap()?, comparison.left()),
+        None => (number_column(comparison.right())?, comparison.op().swap()?, comparison.left()),
     };
-    let bound = bound.downcast_ref::<Literal>()?.value();
-    if !bound.data_type().is_integer() {
-        return None;
-    }
-    let Ok(ScalarValue::UInt64(Some(bound))) = bound.cast_to(&DataType::UInt64) else { return None };
+    let bound = whole(bound.downcast_ref::<Literal>()?.value())?;
     let most = match operator {
         Operator::LtEq | Operator::Eq => bound,
         Operator::Lt => bound.checked_sub(1)?,
         _ => return None,
     };
-    Some((column.index(), most))
+    Some((column, most))
+}
+
+/// The position of the column that an expression passes on, if it keeps the values of numbers of rows.
+fn number_column(expr: &Arc<dyn PhysicalExpr>) -> Option<usize> {
+    let mut expr = expr;
+    let keeps_numbers = |to: &DataType| to == &DataType::Int64 || is_safe_cast(&DataType::UInt64, to);
+    while let Some(cast) = expr.downcast_ref::<CastExpr>().filter(|cast| keeps_numbers(cast.cast_type())) {
+        expr = cast.expr();
+    }
+    Some(expr.downcast_ref::<Column>()?.index())
+}
+
+/// The value of a literal that is a whole number.
+fn whole(value: &ScalarValue) -> Option<u64> {
+    let data_type = value.data_type();
+    if !data_type.is_integer() && !matches!(data_type, DataType::Decimal128(..)) {
+        return None;
+    }
+    let number = value.cast_to(&DataType::UInt64).ok()?;
+    match &number {
+        ScalarValue::UInt64(Some(whole)) if number.cast_to(&data_type).ok()? == *value => Some(*whole),
+        _ => None,
+    }
 }
 
 /// A plan with the operator far below, if `column` of its output has the numbers of a window's rows.
@@ -86,11 +106,11 @@ fn above_window(plan: &Arc<dyn ExecutionPlan>, column: usize, most: usize) -> Re
         return over(plan, above_sort(input, &first)?);
     }
     let column = match plan.downcast_ref::<ProjectionExec>() {
-        Some(projection) => projection.expr().get(column).and_then(|output| output.expr.downcast_ref::<Column>()),
+        Some(projection) => projection.expr().get(column).and_then(|output| number_column(&output.expr)),
         None if passes_all(plan) => return over(plan, input_of(plan, |input| above_window(input, column, most))?),
         None => None,
     };
-    let Some(column) = column.map(Column::index) else { return Ok(None) };
+    let Some(column) = column else { return Ok(None) };
     over(plan, input_of(plan, |input| above_window(input, column, most))?)
 }
 
@@ -172,7 +192,9 @@ fn below_sort(plan: &Arc<dyn ExecutionPlan>, first: &FirstRows) -> Result<Option
     if !expected.saves(first, partitions) {
         return Ok(None);
     }
-    Ok(Some(Arc::new(FirstRowsPerGroupExec::new(Arc::clone(plan), first.clone(), expected.groups)?)))
+    let operator: Arc<dyn ExecutionPlan> =
+        Arc::new(FirstRowsPerGroupExec::new(Arc::clone(plan), first.clone(), expected.groups));
+    Ok(Some(operator))
 }
 
 /// What statistics know.

@@ -7,14 +7,15 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, AsArray, Float64Array, Int64Array, RecordBatch, StringViewArray};
 use arrow::compute::concat_batches;
-use arrow::datatypes::Int64Type;
+use arrow::datatypes::{DataType, Int64Type};
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
-use datafusion::common::{Result, resources_err};
+use datafusion::common::{Result, ScalarValue, resources_err};
 use datafusion::execution::TaskContext;
 use datafusion::execution::memory_pool::{MemoryPool, MemoryReservation, UnboundedMemoryPool};
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
-use datafusion::physical_expr::PhysicalSortExpr;
-use datafusion::physical_expr::expressions::Column;
+use datafusion::logical_expr::Operator;
+use datafusion::physical_expr::expressions::{BinaryExpr, CastExpr, Column, lit};
+use datafusion::physical_expr::{PhysicalExpr, PhysicalSortExpr};
 use datafusion::physical_plan::{ExecutionPlan, collect, displayable};
 use datafusion::prelude::SessionContext;
 use futures::StreamExt;
@@ -23,7 +24,7 @@ use terrace_test_support::depth::by_depth;
 
 use super::FirstRowsPerGroupExec;
 use super::candidates::Candidates;
-use super::pattern::FirstRows;
+use super::pattern::{FirstRows, limit};
 use crate::scan::tests::{Fixture, Rng, lines, run};
 
 /// The operators in a plan.
@@ -49,8 +50,7 @@ async fn expected(fixture: &Fixture, sql: &str) -> Vec<RecordBatch> {
 /// The plan with operators that give up early.
 fn with_patience(plan: Arc<dyn ExecutionPlan>, patience: usize) -> Arc<dyn ExecutionPlan> {
     let impatient = |node: Arc<dyn ExecutionPlan>| {
-        let first =
-            node.downcast_ref::<FirstRowsPerGroupExec>().map(|first| first.with_patience(patience)).transpose()?;
+        let first = node.downcast_ref::<FirstRowsPerGroupExec>().map(|first| first.with_patience(patience));
         Ok(match first {
             Some(first) => Transformed::yes(Arc::new(first) as Arc<dyn ExecutionPlan>),
             None => Transformed::no(node),
@@ -76,6 +76,8 @@ async fn filters_of_the_first_rows_are_found() {
         (numbered(window, "4 > n"), true),
         (numbered(window, "n BETWEEN 2 AND 3"), true),
         (numbered(window, "n <= 2 AND k % 2 = 0"), true),
+        (numbered(window, "CAST(n AS BIGINT) <= 2"), true),
+        (numbered(window, "CAST(n AS DECIMAL(22, 1)) < CAST(2.0 AS DECIMAL(22, 1))"), true),
         (numbered("PARTITION BY s, b ORDER BY d NULLS FIRST, k", "n <= 2"), true),
         (numbered("PARTITION BY d, b ORDER BY u, k", "n <= 1"), true),
         (numbered("PARTITION BY i % 7 ORDER BY k DESC", "n <= 5"), true),
@@ -116,6 +118,34 @@ async fn filters_of_the_first_rows_are_found() {
         }
     }
     fixture.assert_idle().await;
+}
+
+#[test]
+fn bounds_are_whole_numbers_of_rows() {
+    let number: Arc<dyn PhysicalExpr> = Arc::new(Column::new("n", 3));
+    let cast = |to| Arc::new(CastExpr::new(Arc::clone(&number), to, None)) as Arc<dyn PhysicalExpr>;
+    let decimal = cast(DataType::Decimal128(22, 1));
+    let tenths = |tenths| lit(ScalarValue::Decimal128(Some(tenths), 22, 1));
+    for (left, operator, right, bound) in [
+        (Arc::clone(&number), Operator::LtEq, lit(5_u64), Some(5)),
+        (Arc::clone(&number), Operator::Lt, lit(5_i32), Some(4)),
+        (lit(5_u64), Operator::Gt, Arc::clone(&number), Some(4)),
+        (lit(5_u64), Operator::Eq, Arc::clone(&number), Some(5)),
+        (lit(5_u64), Operator::LtEq, Arc::clone(&number), None),
+        (cast(DataType::Int64), Operator::LtEq, lit(5_i64), Some(5)),
+        // A number of a row may not fit, which is an error.
+        (cast(DataType::Int8), Operator::LtEq, lit(5_i8), None),
+        (cast(DataType::Float64), Operator::LtEq, lit(5.0), None),
+        (Arc::clone(&decimal), Operator::Lt, tenths(30), Some(2)),
+        // 2.5 is between two numbers.
+        (Arc::clone(&decimal), Operator::Lt, tenths(25), None),
+        (Arc::clone(&number), Operator::LtEq, lit(-5_i64), None),
+        (Arc::clone(&number), Operator::Lt, lit(0_u64), None),
+        (Arc::clone(&number), Operator::LtEq, lit(ScalarValue::UInt64(None)), None),
+    ] {
+        let condition: Arc<dyn PhysicalExpr> = Arc::new(BinaryExpr::new(left, operator, right));
+        assert_eq!(limit(&condition), bound.map(|bound| (3, bound)), "{condition}");
+    }
 }
 
 #[tokio::test]
