@@ -49,10 +49,10 @@ pub fn run(bench: &mut Bench) -> Result<()> {
             queries::check_resident(&rounds, |(ours, _)| ours)?;
         }
         let sides = (ours.name(), duckdb.name());
-        for (part, queries, skipped) in [("groupby ", &GROUP_BY[..], 0), ("join ", &JOINS[..], GROUP_BY.len())] {
+        for (part, asked, skipped) in [("groupby ", &GROUP_BY[..], 0), ("join ", &JOINS[..], GROUP_BY.len())] {
             let rounds: Rounds =
-                rounds.iter().map(|round| round.iter().skip(skipped).take(queries.len()).cloned().collect()).collect();
-            let names: Vec<String> = (1..=queries.len()).map(|number| format!("q{number}")).collect();
+                rounds.iter().map(|round| round.iter().skip(skipped).take(asked.len()).cloned().collect()).collect();
+            let names: Vec<String> = (1..=asked.len()).map(|number| format!("q{number}")).collect();
             let label = format!("{label}{part}");
             let summary =
                 Summary { sides, label: &label, mean: Target::OPEN, each: Target::OPEN, params: params.clone() };
