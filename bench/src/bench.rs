@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 
 use crate::child::Child;
 use crate::data::Dataset;
+use crate::db_benchmark::{self, DbBenchmark};
 use crate::environment::Environment;
 use crate::error::{Error, Result};
 use crate::row::{RawSample, Row, Sample, Verdict};
@@ -89,6 +90,8 @@ pub struct Bench {
     pub scale: Option<f64>,
     /// Prefix of row names when several scales run.
     pub label: String,
+    /// Rows of the tables of `db-benchmark` from the command line.
+    pub table_rows: Option<u64>,
     /// True for small data and few rounds; after [`Bench::QUICK`] each experiment measures only one round.
     pub quick: bool,
     /// Measured rounds of a comparison.
@@ -125,6 +128,7 @@ impl Bench {
         Self {
             scale: None,
             label: String::new(),
+            table_rows: None,
             quick,
             runs,
             threads,
@@ -202,6 +206,17 @@ impl Bench {
     /// The Star Schema Benchmark of a scale; generates it when it is missing.
     pub fn star(&self, scale: f64) -> Result<Dataset> {
         self.complete(Dataset::star(&self.data_dir, scale), Workload::Star)
+    }
+
+    /// The tables of db-benchmark with the rows of the command line; draws them when they are missing.
+    pub fn db_benchmark(&self) -> Result<DbBenchmark> {
+        let scale = self.table_rows.map_or_else(|| self.scale(1.0), |rows| rows as f64 / db_benchmark::ROWS as f64);
+        let data = DbBenchmark::new(&self.data_dir, scale);
+        if !data.is_complete() {
+            eprintln!("  making {}", data.dir.display());
+            self.prepare(Workload::DbBenchmark, scale)?;
+        }
+        Ok(data)
     }
 
     fn complete(&self, data: Dataset, workload: Workload) -> Result<Dataset> {

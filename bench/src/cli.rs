@@ -6,6 +6,7 @@ use std::time::Instant;
 use clap::{Parser, Subcommand};
 
 use crate::bench::Bench;
+use crate::db_benchmark::LEAST_ROWS;
 use crate::error::{Error, Result};
 use crate::experiments::{self, Experiment};
 use crate::{report, side};
@@ -61,6 +62,9 @@ struct RunOptions {
     /// Sides of tiered-streams and slow-streams, the measured one first; at SF 10 each takes a quarter of an hour on the slow disk
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u8).range(2..=4))]
     sides: u8,
+    /// Rows of the large tables of db-benchmark, instead of its scale times ten million
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(LEAST_ROWS..))]
+    rows: Option<u64>,
     /// What experiments draw from
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
@@ -103,6 +107,7 @@ fn run_experiments(options: &RunOptions) -> Result<()> {
     let mut bench = Bench::new(data_dir, options.quick, options.runs.max(1), threads);
     (bench.seed, bench.report_dir) = (options.seed, options.report.clone());
     bench.sides = usize::from(options.sides);
+    bench.table_rows = options.rows;
     if bench.environment().load_average > 0.5 {
         eprintln!("note: the machine is busy (load {}); figures are noisy", bench.environment().load_average);
     }

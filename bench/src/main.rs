@@ -7,6 +7,7 @@
 //! - [`child`]: a side in its own process: JSON lines over stdin and stdout
 //! - [`cli`]: the commands `list` and `run`
 //! - [`data`]: generated benchmarks on disk, clustered once, read by all sides
+//! - [`db_benchmark`]: tables and queries of db-benchmark
 //! - [`environment`]: the machine and the versions of a row
 //! - [`error`]: errors of this crate
 //! - [`experiments`]: one experiment or group per file, with its figure
@@ -36,6 +37,7 @@ mod cgroup;
 mod child;
 mod cli;
 mod data;
+mod db_benchmark;
 mod environment;
 mod error;
 mod experiments;

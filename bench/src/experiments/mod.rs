@@ -10,6 +10,7 @@
 //! - [`column_moves`]: moves of single segments, by type of the column
 //! - [`contest`]: compares policies
 //! - [`counters`]: cost of counting accesses
+//! - [`db_benchmark`]: groups and joins of db-benchmark against DuckDB
 //! - [`decisions`]: columns and segments of TPC-H by size, accesses and tier
 //! - [`device_budgets`]: images on a device by every policy
 //! - [`device_table`]: devices by single reads and durable writes
@@ -67,6 +68,7 @@ mod client_throughput;
 mod column_moves;
 mod contest;
 mod counters;
+mod db_benchmark;
 mod decisions;
 mod device_budgets;
 mod device_table;
@@ -156,6 +158,8 @@ pub const ALL: &[Experiment] = &[
         .about("iterations/s of TPC-H on servers with all data in DRAM: 50 clients against one, all threads against one"),
     experiment("ssb", "-", ssb::run)
         .about("the Star Schema Benchmark, all segments in DRAM, against DataFusion's memory tables and DuckDB in memory"),
+    experiment("db-benchmark", "-", db_benchmark::run)
+        .about("the ten group-by queries and five joins of db-benchmark, in DRAM and with a tenth there, against DuckDB on its own file"),
     experiment("tpch-tiered", "P3", tiered::ssd)
         .about("TPC-H, 10 % of the bytes in DRAM and the rest on SSD, against the all-in-DRAM time or the device"),
     experiment("server-memory", "P3", memory::run)

@@ -51,6 +51,7 @@ use terrace_tier_store::tier::codec::FormChoice;
 
 use crate::black_friday::BlackFriday;
 use crate::data::Dataset;
+use crate::db_benchmark::DbBenchmark;
 use crate::error::{Error, Result};
 use crate::order_line::{OrderLine, Shape};
 use crate::row::Sample;
@@ -75,6 +76,8 @@ pub enum Workload {
     TpcDs,
     /// ORDER_LINE of CH-benCHmark.
     OrderLine,
+    /// db-benchmark.
+    DbBenchmark,
     /// A vector in a hot, a warm and a cold part.
     Vector,
 }
@@ -322,6 +325,7 @@ fn build(spec: SideSpec) -> Result<Box<dyn Side>> {
                 Workload::Vector => Vector::new(&data_dir, scale).prepare()?,
                 Workload::TpcDs => TpcDs::new(&data_dir, scale).prepare()?,
                 Workload::OrderLine => OrderLine::new(&data_dir, scale).prepare()?,
+                Workload::DbBenchmark => DbBenchmark::new(&data_dir, scale).prepare()?,
             }
             Box::new(Nothing)
         }

@@ -21,6 +21,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use arrow::array::{AsArray, RecordBatch};
+use arrow::datatypes::{DataType, Float64Type};
 use futures::StreamExt;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -41,7 +43,7 @@ use super::datafusion::leaf_query;
 use super::{Side, ms_since, unknown};
 use crate::error::{Error, Result};
 use crate::row::Sample;
-use crate::{ssb, tpch};
+use crate::{db_benchmark, ssb, tpch};
 
 /// Optane's bandwidth as a share of DRAM's, and its latency above DRAM's 80 ns at five times that.
 pub(super) const NVM: Limiter = Limiter { bandwidth_ratio: 0.35, base_bytes_per_us: 9_800.0, random_latency_ns: 320 };
@@ -230,8 +232,11 @@ fn unplaced_home_bytes(store: &Store) -> f64 {
 
 impl Side for Terrace {
     fn run(&mut self, op: &str) -> Result<Sample> {
-        if let Some(sql) = tpch::query(op).or_else(|| ssb::query(op)) {
+        if let Some(sql) = tpch::query(op).or_else(|| ssb::query(op)).or_else(|| db_benchmark::query(op)) {
             return self.sql(sql);
+        }
+        if let Some(sql) = db_benchmark::check(op) {
+            return self.numbers(&sql);
         }
         if let Some(sql) = leaf_query(op) {
             return self.leaf(sql);
@@ -373,12 +378,32 @@ impl Terrace {
             .rsplit_once(' ')
             .filter(|(_, q)| tpch::query(q).is_some())
             .map_or(sql.to_owned(), |(head, q)| format!("{head} {}", tpch::query(q).unwrap_or_default()));
-        let batches = self.runtime.block_on(async {
-            let running = self.session.prepare(&sql).await?.query(None).await?;
-            let batches: Vec<_> = running.stream.collect().await;
-            batches.into_iter().map(|b| Ok(b?)).collect::<Result<Vec<_>>>()
-        })?;
+        let batches = self.batches(&sql)?;
         eprintln!("{}", arrow::util::pretty::pretty_format_batches(&batches)?);
         Ok(Sample::default())
+    }
+
+    /// The numbers of a statement's one row, by the names of their columns; 0 for null.
+    fn numbers(&self, sql: &str) -> Result<Sample> {
+        let start = Instant::now();
+        let batches = self.batches(sql)?;
+        let mut sample = Sample::new(ms_since(start));
+        for batch in &batches {
+            for (field, column) in batch.schema().fields().iter().zip(batch.columns()) {
+                let numbers = arrow::compute::cast(column, &DataType::Float64)?;
+                if let Some(number) = numbers.as_primitive::<Float64Type>().iter().next() {
+                    sample = sample.with(field.name(), number.unwrap_or_default());
+                }
+            }
+        }
+        Ok(sample)
+    }
+
+    fn batches(&self, sql: &str) -> Result<Vec<RecordBatch>> {
+        self.runtime.block_on(async {
+            let running = self.session.prepare(sql).await?.query(None).await?;
+            let batches: Vec<_> = running.stream.collect().await;
+            batches.into_iter().map(|b| Ok(b?)).collect::<Result<Vec<_>>>()
+        })
     }
 }

@@ -17,6 +17,7 @@
 //! - `compact`: copies batches that keep more memory than their rows need
 //! - `decimal`: arithmetic on decimals in 64 bits
 //! - `distinct`: aggregates of the distinct values of several columns
+//! - `first_rows`: the first rows of each group by `row_number()`, before rows are sorted
 //! - `floats`: one zero and one NaN for all operations on floats
 //! - `grouping`: aggregations with few groups, by codes instead of values
 //! - `subqueries`: scalar subqueries that return no row
@@ -26,6 +27,7 @@ mod compact;
 pub mod comparison;
 mod decimal;
 mod distinct;
+mod first_rows;
 mod floats;
 mod grouping;
 pub mod hot_views;
@@ -40,5 +42,6 @@ pub mod spilling_join;
 mod subqueries;
 
 pub use compact::compact;
+pub use first_rows::FirstRowsPerGroupExec;
 pub use provider::TierTable;
 pub use subqueries::null_if_empty_function;

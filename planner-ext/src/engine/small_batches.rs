@@ -38,6 +38,7 @@ use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMergeExec;
 use datafusion::physical_plan::windows::{BoundedWindowAggExec, WindowAggExec};
 use futures::{Stream, StreamExt, TryStreamExt, stream};
+use terrace_scan::FirstRowsPerGroupExec;
 use terrace_scan::scan::TierScanExec;
 use terrace_tier_store::units::human_bytes;
 
@@ -147,6 +148,11 @@ fn needed_cut(node: &Arc<dyn ExecutionPlan>) -> Result<Option<(Arc<dyn Execution
         expressions = keys.iter().map(|key| Arc::clone(&key.expr)).collect();
         copying = expressions.clone();
         rows_by_sets = None;
+    } else if let Some(first) = node.downcast_ref::<FirstRowsPerGroupExec>() {
+        input = first.input();
+        expressions = first.keys().cloned().collect();
+        copying = expressions.clone();
+        rows_by_sets = None;
     } else if let Some(aggregate) = node.downcast_ref::<AggregateExec>()
         // Later stages have the sets, and the values of arguments, among their columns.
         && aggregate.mode().input_mode() == AggregateInputMode::Raw
@@ -164,7 +170,7 @@ fn needed_cut(node: &Arc<dyn ExecutionPlan>) -> Result<Option<(Arc<dyn Execution
         return Ok(None);
     }
     // Sorts copy the keys of all rows, others the texts of few that a scan returns.
-    if sort_keys(node).is_none() && !has_join(input)? {
+    if sort_keys(node).is_none() && !node.is::<FirstRowsPerGroupExec>() && !has_join(input)? {
         copying.clear();
     }
     let rows = rows_by_sets.into_iter().chain(rows_beside_literals(&expressions)?).min();
@@ -199,7 +205,8 @@ pub(super) fn rows_of_large_values(plan: &Arc<dyn ExecutionPlan>) -> Result<Opti
     plan.apply(|node| {
         let mut literals = LiteralBytes::default();
         let is_cut = node.is::<ProjectionExec>() || node.is::<FilterExec>() || node.is::<AggregateExec>();
-        if !is_cut && !node.is::<SortExec>() && !node.is::<SortPreservingMergeExec>() {
+        let is_sort = node.is::<SortExec>() || node.is::<SortPreservingMergeExec>();
+        if !is_cut && !is_sort && !node.is::<FirstRowsPerGroupExec>() {
             node.apply_expressions(&mut |expression| {
                 literals.add(expression, false)?;
                 Ok(TreeNodeRecursion::Continue)

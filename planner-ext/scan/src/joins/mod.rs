@@ -49,7 +49,9 @@ pub fn with_rules(builder: SessionStateBuilder) -> SessionStateBuilder {
 /// The last rules of the physical optimizer. They change nothing of what operators exchange, and connect only operators that are
 /// executed together, so a plan whose parts are executed in several places gets them for each part, where that part is executed.
 pub fn part_rules() -> Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> {
-    let mut rules = crate::scan::part_rules();
+    // First, as the levels of operators count it.
+    let mut rules: Vec<Arc<dyn PhysicalOptimizerRule + Send + Sync>> = vec![Arc::new(crate::first_rows::FirstRowsRule)];
+    rules.extend(crate::scan::part_rules());
     // Last, after those that change the arguments of aggregates.
     rules.push(Arc::new(crate::grouping::GroupingRule));
     rules

@@ -38,6 +38,7 @@ use terrace_tier_store::io::Level;
 
 use super::exec::TierScanExec;
 use super::fetch::FetchExec;
+use crate::first_rows::FirstRowsPerGroupExec;
 use crate::spilling_join::SpillingHashJoinExec;
 
 /// Optimizer rule that gives scans with filters, and fetches by position, their levels.
@@ -98,6 +99,7 @@ pub fn blocks_on(operator: &Arc<dyn ExecutionPlan>, place: usize) -> bool {
     }
     let aggregates_all = |aggregate: &AggregateExec| *aggregate.input_order_mode() == InputOrderMode::Linear;
     operator.is::<SortExec>()
+        || operator.is::<FirstRowsPerGroupExec>()
         || operator.is::<WindowAggExec>()
         || operator.downcast_ref::<AggregateExec>().is_some_and(aggregates_all)
 }
