@@ -33,9 +33,11 @@ pub(crate) fn obstacle(plan: &Arc<dyn ExecutionPlan>, context: &TaskContext) -> 
     }
     let mut found = None;
     plan.apply(|node| {
-        if found.is_none() && node.is_network_boundary() {
+        if node.is_network_boundary() {
             for stage in node.children() {
-                found = found.take().map_or_else(|| stage_obstacle(stage, context), |why| Ok(Some(why)))?;
+                if found.is_none() {
+                    found = stage_obstacle(stage, context)?;
+                }
             }
         }
         Ok(if found.is_some() { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
