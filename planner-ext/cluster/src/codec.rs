@@ -1,9 +1,10 @@
 //! Plan nodes of Terrace as bytes.
 //!
-//! Of ours only scans are sent, and seals, which are gone when they arrive. The other operators of Terrace (spilling joins, windows by partition, sorts of even batches) replace
-//! operators of DataFusion after a plan is made, and a node replaces them in its own part, as the coordinator does in its
-//! ([`TaskHost::operators`](crate::TaskHost::operators)). A plan with another operator of ours (rows that a policy admits,
-//! columns fetched by position, aggregates that a device may compute) below the top stage cannot be sent, and stays whole.
+//! Of ours, only scans are sent, and seals, which are gone when they arrive (`seal`). The other operators of Terrace (spilling
+//! joins, windows by partition, sorts of even batches) replace operators of DataFusion after a plan is made, and a node replaces
+//! them in its own part, as the coordinator does in its ([`TaskHost::operators`](crate::TaskHost::operators)). A plan with
+//! another operator of ours (rows that a policy admits, columns fetched by position, aggregates that a device may compute) below
+//! the top stage cannot be sent, and stays whole.
 //!
 //! Expressions are encoded by the converter that the caller gives: only so a run-time filter in a scan and the join that
 //! publishes it are still one filter afterwards.
@@ -117,6 +118,7 @@ impl ScanCodec {
         TierScanExec::from_parts(source, parts)
     }
 
+    /// A sealed operator with all that is below it.
     fn unsealed(
         &self,
         message: &SealedMessage,
