@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use arrow::datatypes::{FieldRef, Schema};
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
-use datafusion::common::{Result, internal_datafusion_err, internal_err};
+use datafusion::common::{Result, internal_err};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::CastExpr;
@@ -53,7 +53,7 @@ pub fn without_seals(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPl
 
 /// `levels`: operators above this one in its message; `None` above all boundaries, where nothing is sent.
 fn sealed(node: &Arc<dyn ExecutionPlan>, levels: Option<usize>) -> Result<Arc<dyn ExecutionPlan>> {
-    let casts = levels.map(|_| field_casts(node)).unwrap_or_default();
+    let casts = levels.map(|_| field_casts(node)).transpose()?.unwrap_or_default();
     let is_sealed = !casts.is_empty() || levels.is_some_and(|levels| levels >= LEVELS && may_be_sealed(node));
     let below = match (node.is_network_boundary(), is_sealed) {
         (true, _) => Some(0),
@@ -76,16 +76,24 @@ fn may_be_sealed(node: &Arc<dyn ExecutionPlan>) -> bool {
     node.is::<ProjectionExec>() || node.is::<FilterExec>() || node.is::<HashJoinExec>()
 }
 
-/// The casts to fields among the expressions of a projection.
-fn field_casts(node: &Arc<dyn ExecutionPlan>) -> Vec<FieldCast> {
-    let Some(projection) = node.downcast_ref::<ProjectionExec>() else { return Vec::new() };
-    let casts = projection.expr().iter().enumerate().filter_map(|(place, column)| {
-        let cast = column.expr.downcast_ref::<CastExpr>()?;
-        // Only a cast to a field knows whether its values may be NULL.
-        cast.target_nullable()?;
-        Some(FieldCast { place: place as u32, field: Arc::clone(cast.target_field()) })
-    });
-    casts.collect()
+/// The casts to fields in the expressions of a projection. Only those decide about the columns of a union.
+fn field_casts(node: &Arc<dyn ExecutionPlan>) -> Result<Vec<FieldCast>> {
+    let Some(projection) = node.downcast_ref::<ProjectionExec>() else { return Ok(Vec::new()) };
+    let mut casts = Vec::new();
+    let mut number = 0;
+    for column in projection.expr() {
+        column.expr.apply(|part| {
+            if let Some(cast) = part.downcast_ref::<CastExpr>() {
+                // Only a cast to a field knows whether its values may be NULL.
+                if cast.target_nullable().is_some() {
+                    casts.push(FieldCast { number, field: Arc::clone(cast.target_field()) });
+                }
+                number += 1;
+            }
+            Ok(TreeNodeRecursion::Continue)
+        })?;
+    }
+    Ok(casts)
 }
 
 /// What was sealed, as it was, from its parts.
@@ -98,26 +106,36 @@ pub(crate) fn opened(plan: Arc<dyn ExecutionPlan>, message: &SealedMessage) -> R
     let Some(projection) = plan.downcast_ref::<ProjectionExec>() else {
         return internal_err!("{} was sealed with casts", plan.name());
     };
-    let places = message.casts.iter().map(|place| *place as usize);
-    let mut targets: HashMap<usize, FieldRef> = places.zip(fields.fields().iter().cloned()).collect();
+    let mut targets: HashMap<u32, FieldRef> =
+        message.casts.iter().copied().zip(fields.fields().iter().cloned()).collect();
     let mut columns = Vec::with_capacity(projection.expr().len());
-    for (place, column) in projection.expr().iter().enumerate() {
-        let Some(field) = targets.remove(&place) else {
-            columns.push(column.clone());
-            continue;
-        };
-        let cast = column.expr.downcast_ref::<CastExpr>();
-        let cast = cast.ok_or_else(|| internal_datafusion_err!("column {place} was sealed as a cast"))?;
-        let cast = CastExpr::new_with_target_field(Arc::clone(cast.expr()), field, None);
-        columns.push(ProjectionExpr { expr: Arc::new(cast), alias: column.alias.clone() });
+    let mut number = 0;
+    for column in projection.expr() {
+        // In the order in which they were numbered.
+        let expr = Arc::clone(&column.expr).transform_down(|part| {
+            let Some(cast) = part.downcast_ref::<CastExpr>() else { return Ok(Transformed::no(part)) };
+            let field = targets.remove(&number);
+            number += 1;
+            Ok(match field {
+                Some(field) => {
+                    let cast = CastExpr::new_with_target_field(Arc::clone(cast.expr()), field, None);
+                    Transformed::yes(Arc::new(cast) as Arc<dyn PhysicalExpr>)
+                }
+                None => Transformed::no(part),
+            })
+        });
+        columns.push(ProjectionExpr { expr: expr.data()?, alias: column.alias.clone() });
+    }
+    if !targets.is_empty() {
+        return internal_err!("a projection with {number} casts was sealed with more");
     }
     Ok(Arc::new(ProjectionExec::try_new(columns, Arc::clone(projection.input()))?))
 }
 
-/// A cast to a field, and at which place of a projection it is.
+/// A cast to a field, and which one it is of all casts of a projection, those to types included.
 #[derive(Debug, Clone)]
 struct FieldCast {
-    place: u32,
+    number: u32,
     field: FieldRef,
 }
 
@@ -133,7 +151,7 @@ impl SealedExec {
         let mut message = SealedMessage { plan: plan.encode_to_vec(), ..SealedMessage::default() };
         if !self.casts.is_empty() {
             let fields = Schema::new(self.casts.iter().map(|cast| Arc::clone(&cast.field)).collect::<Vec<_>>());
-            message.casts = self.casts.iter().map(|cast| cast.place).collect();
+            message.casts = self.casts.iter().map(|cast| cast.number).collect();
             message.fields = Some((&fields).try_into()?);
         }
         Ok(message)

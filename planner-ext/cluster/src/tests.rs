@@ -13,7 +13,7 @@ use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::execution::TaskContext;
 use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
 use datafusion::logical_expr::Operator;
-use datafusion::physical_expr::expressions::{Column, binary, col, lit};
+use datafusion::physical_expr::expressions::{CastExpr, Column, binary, col, lit};
 use datafusion::physical_expr::{LexOrdering, Partitioning, PhysicalExpr, PhysicalSortExpr};
 use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode, PhysicalGroupBy};
 use datafusion::physical_plan::empty::EmptyExec;
@@ -314,20 +314,29 @@ async fn a_union_keeps_its_casts_to_fields_in_bytes() {
     let statement = nodes.register(Arc::new(Host));
     let context = coordinator(&nodes, &statement);
     let number = |is_nullable| no_rows(vec![Field::new("n", DataType::Int64, is_nullable)]);
-    let plan = shuffled(UnionExec::try_new(vec![number(false), number(true)]).unwrap());
-    let why = obstacle(&plan, &context).unwrap();
-    assert!(why.as_ref().is_some_and(|why| why.contains("would change")), "no seal is needed: {why:?}");
-    let plan = with_seals(&plan).unwrap();
-    assert_eq!(obstacle(&plan, &context).unwrap(), None);
-    let union = Arc::clone(plan.children()[0].children()[0]);
-    assert!(union.is::<UnionExec>());
-    let arrived = through_bytes(&union, &context);
-    let shown = |plan: &Arc<dyn ExecutionPlan>| displayable(plan.as_ref()).indent(true).to_string();
-    assert_eq!((shown(&arrived), arrived.schema()), (shown(&union), union.schema()));
-    let input = arrived.children()[0];
-    assert!(input.is::<ProjectionExec>() && input.schema().field(0).is_nullable());
-    let open = crate::without_seals(plan).unwrap();
-    assert!(open.children()[0].children()[0].children()[0].is::<ProjectionExec>());
+    // The planner may merge the projection of a cast with others.
+    let field = Arc::new(Field::new("n", DataType::Int64, true));
+    let cast = CastExpr::new_with_target_field(Arc::new(Column::new("n", 0)), field, None);
+    let sum = binary(Arc::new(cast), Operator::Plus, lit(1_i64), &number(false).schema()).unwrap();
+    let merged = ProjectionExpr { expr: sum, alias: "n".to_owned() };
+    let merged: Arc<dyn ExecutionPlan> = Arc::new(ProjectionExec::try_new(vec![merged], number(false)).unwrap());
+    for inputs in [vec![number(false), number(true)], vec![merged, number(true)]] {
+        let plan = shuffled(UnionExec::try_new(inputs).unwrap());
+        let why = obstacle(&plan, &context).unwrap();
+        assert!(why.as_ref().is_some_and(|why| why.contains("would change")), "no seal is needed: {why:?}");
+        let plan = with_seals(&plan).unwrap();
+        assert_eq!(obstacle(&plan, &context).unwrap(), None);
+        let union = Arc::clone(plan.children()[0].children()[0]);
+        assert!(union.is::<UnionExec>());
+        let arrived = through_bytes(&union, &context);
+        let shown = |plan: &Arc<dyn ExecutionPlan>| displayable(plan.as_ref()).indent(true).to_string();
+        assert_eq!((shown(&arrived), arrived.schema()), (shown(&union), union.schema()));
+        let input = arrived.children()[0];
+        assert!(input.is::<ProjectionExec>() && input.schema().field(0).is_nullable());
+        assert!(!union.children()[0].is::<ProjectionExec>(), "it is not sealed");
+        let open = crate::without_seals(plan).unwrap();
+        assert!(open.children()[0].children()[0].children()[0].is::<ProjectionExec>());
+    }
 }
 
 /// So many projections above a plan.

@@ -81,7 +81,7 @@ pub(crate) struct SealedMessage {
     /// A `PhysicalPlanNode`.
     #[prost(bytes = "vec", tag = "1")]
     pub plan: Vec<u8>,
-    /// Which columns of the operator, a projection, are casts to the fields.
+    /// Which casts of the operator, a projection, are those to the fields.
     #[prost(uint32, repeated, tag = "2")]
     pub casts: Vec<u32>,
     #[prost(message, optional, tag = "3")]
