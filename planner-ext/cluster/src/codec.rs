@@ -1,9 +1,10 @@
 //! Plan nodes of Terrace as bytes.
 //!
-//! Only scans are sent. The other operators of Terrace (spilling joins, windows by partition, sorts of even batches) replace
-//! operators of DataFusion after a plan is made, and a node replaces them in its own part, as the coordinator does in its
-//! ([`TaskHost::operators`](crate::TaskHost::operators)). A plan with another operator of ours (rows that a policy admits,
-//! columns fetched by position, aggregates that a device may compute) below the top stage cannot be sent, and stays whole.
+//! Of ours, only scans are sent, and seals, which are gone when they arrive (`seal`). The other operators of Terrace (spilling
+//! joins, windows by partition, sorts of even batches) replace operators of DataFusion after a plan is made, and a node replaces
+//! them in its own part, as the coordinator does in its ([`TaskHost::operators`](crate::TaskHost::operators)). A plan with
+//! another operator of ours (rows that a policy admits, columns fetched by position, aggregates that a device may compute) below
+//! the top stage cannot be sent, and stays whole.
 //!
 //! Expressions are encoded by the converter that the caller gives: only so a run-time filter in a scan and the join that
 //! publishes it are still one filter afterwards.
@@ -17,16 +18,21 @@ use datafusion::error::DataFusionError;
 use datafusion::execution::TaskContext;
 use datafusion::physical_expr::{LexOrdering, PhysicalExpr, PhysicalSortExpr};
 use datafusion::physical_plan::ExecutionPlan;
+use datafusion_distributed::DistributedCodec;
 use datafusion_proto::physical_plan::{
-    PhysicalExtensionCodec, PhysicalPlanDecodeContext, PhysicalProtoConverterExtension,
+    ComposedPhysicalExtensionCodec, PhysicalExtensionCodec, PhysicalPlanDecodeContext, PhysicalProtoConverterExtension,
 };
-use datafusion_proto::protobuf::PhysicalExprNode;
+use datafusion_proto::protobuf::{PhysicalExprNode, PhysicalPlanNode};
 use prost::Message;
 use terrace_scan::scan::{ScanParts, TierScanExec};
 
 use crate::counts::NodeCounts;
+use crate::seal::{SealedBytes, opened};
 use crate::statement::Statement;
-use crate::wire::{PlanKind, PlanMessage, ScanMessage, SortMessage, SourceKey};
+use crate::wire::{PlanKind, PlanMessage, ScanMessage, SealedMessage, SortMessage, SourceKey};
+
+/// Most seals within each other that are read. Each takes some of the stack.
+const MOST_SEALS: usize = 16;
 
 /// Encodes and decodes the plan nodes of one statement, as long as it lasts.
 #[derive(Debug)]
@@ -34,17 +40,19 @@ pub struct ScanCodec {
     statement: Weak<Statement>,
     /// Where decoded scans are counted; `None` at the coordinator.
     counts: Option<Arc<NodeCounts>>,
+    /// Seals around what is read with this codec.
+    seals: usize,
 }
 
 impl ScanCodec {
     /// The codec of the coordinator of a statement.
     pub fn new(statement: &Arc<Statement>) -> Self {
-        Self { statement: Arc::downgrade(statement), counts: None }
+        Self { statement: Arc::downgrade(statement), counts: None, seals: 0 }
     }
 
     /// The codec of a node, which counts the items that it is to scan.
     pub(crate) fn for_node(statement: &Arc<Statement>, counts: Arc<NodeCounts>) -> Self {
-        Self { statement: Arc::downgrade(statement), counts: Some(counts) }
+        Self { statement: Arc::downgrade(statement), counts: Some(counts), seals: 0 }
     }
 
     fn statement(&self) -> Result<Arc<Statement>> {
@@ -109,6 +117,27 @@ impl ScanCodec {
         }
         TierScanExec::from_parts(source, parts)
     }
+
+    /// A sealed operator with all that is below it.
+    fn unsealed(
+        &self,
+        message: &SealedMessage,
+        context: &TaskContext,
+        converter: &dyn PhysicalProtoConverterExtension,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        if self.seals >= MOST_SEALS {
+            return internal_err!("a plan has more than {MOST_SEALS} seals within each other");
+        }
+        let plan = PhysicalPlanNode::decode(message.plan.as_slice())
+            .map_err(|error| internal_datafusion_err!("a sealed operator cannot be read: {error}"))?;
+        let inner =
+            Self { statement: Weak::clone(&self.statement), counts: self.counts.clone(), seals: self.seals + 1 };
+        // In the order in which the library has them: codecs are known by their place.
+        let codecs: Vec<Arc<dyn PhysicalExtensionCodec>> = vec![Arc::new(DistributedCodec), Arc::new(inner)];
+        let codec = ComposedPhysicalExtensionCodec::new(codecs);
+        let plan = converter.proto_to_execution_plan(&plan, &PhysicalPlanDecodeContext::new(context, &codec))?;
+        opened(plan, message)
+    }
 }
 
 impl PhysicalExtensionCodec for ScanCodec {
@@ -121,10 +150,13 @@ impl PhysicalExtensionCodec for ScanCodec {
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let message = PlanMessage::decode(buf)
             .map_err(|error| internal_datafusion_err!("a plan node cannot be read: {error}"))?;
+        if !inputs.is_empty() {
+            return internal_err!("a plan node of Terrace with {} inputs", inputs.len());
+        }
         let decoder = Decoder { context: PhysicalPlanDecodeContext::new(ctx, self), converter: proto_converter };
         match message.kind {
-            Some(PlanKind::Scan(_)) if !inputs.is_empty() => internal_err!("a scan with {} inputs", inputs.len()),
             Some(PlanKind::Scan(scan)) => Ok(Arc::new(self.decoded_scan(scan, &decoder)?)),
+            Some(PlanKind::Sealed(sealed)) => self.unsealed(&sealed, ctx, proto_converter),
             None => internal_err!("a plan node of an unknown kind"),
         }
     }
@@ -135,12 +167,13 @@ impl PhysicalExtensionCodec for ScanCodec {
         buf: &mut Vec<u8>,
         proto_converter: &dyn PhysicalProtoConverterExtension,
     ) -> Result<()> {
-        let Some(scan) = node.downcast_ref::<TierScanExec>() else {
-            return internal_err!("{} is not sent to other nodes", node.name());
+        let kind = match (node.downcast_ref::<TierScanExec>(), node.downcast_ref::<SealedBytes>()) {
+            (Some(scan), _) => PlanKind::Scan(self.encoded_scan(scan, proto_converter)?),
+            (None, Some(sealed)) => PlanKind::Sealed(sealed.message().clone()),
+            (None, None) => return internal_err!("{} is not sent to other nodes", node.name()),
         };
-        let kind = Some(PlanKind::Scan(self.encoded_scan(scan, proto_converter)?));
-        let written = PlanMessage { kind }.encode(buf);
-        written.map_err(|error| internal_datafusion_err!("a scan cannot be written: {error}"))
+        let written = PlanMessage { kind: Some(kind) }.encode(buf);
+        written.map_err(|error| internal_datafusion_err!("a plan node cannot be written: {error}"))
     }
 }
 

@@ -2,17 +2,21 @@
 //!
 //! A statement whose plan cannot be sent stays whole, and says which operator it is about. This has to be known before
 //! anything is sent: afterwards the statement could only fail. The same holds for an operator that would arrive as another
-//! one, so each stage is read back and its operators are compared by what they show. What they do not show, and the transport
-//! loses, is looked for by itself.
+//! one, so each stage is read back by itself, as a node reads it, and its operators are compared by what they show. What they
+//! do not show, and the transport loses, is looked for by itself.
 
 use std::sync::Arc;
 
 use datafusion::common::Result;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
 use datafusion::execution::TaskContext;
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_plan::aggregates::AggregateExec;
+use datafusion::physical_plan::empty::EmptyExec;
+use datafusion::physical_plan::execution_plan::replace_children_if_necessary;
 use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::windows::{BoundedWindowAggExec, WindowAggExec};
-use datafusion::physical_plan::{ExecutionPlan, displayable};
+use datafusion::physical_plan::{ExecutionPlan, InputOrderMode, displayable};
 use datafusion_distributed::{DistributedCodec, DistributedLeafExec, NetworkBoundaryExt};
 use datafusion_proto::bytes::{
     physical_plan_from_bytes_with_proto_converter, physical_plan_to_bytes_with_proto_converter,
@@ -29,16 +33,14 @@ pub(crate) fn obstacle(plan: &Arc<dyn ExecutionPlan>, context: &TaskContext) -> 
     }
     let mut found = None;
     plan.apply(|node| {
-        if !node.is_network_boundary() {
-            return Ok(TreeNodeRecursion::Continue);
-        }
-        // The stages below this one are parts of it here, and are looked at with it.
-        for stage in node.children() {
-            if found.is_none() {
-                found = stage_obstacle(stage, context)?;
+        if node.is_network_boundary() {
+            for stage in node.children() {
+                if found.is_none() {
+                    found = stage_obstacle(stage, context)?;
+                }
             }
         }
-        Ok(TreeNodeRecursion::Jump)
+        Ok(if found.is_some() { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
     })?;
     Ok(found)
 }
@@ -101,10 +103,13 @@ fn stage_obstacle(stage: &Arc<dyn ExecutionPlan>, context: &TaskContext) -> Resu
     })
 }
 
-/// The stage as its first task is sent it.
+/// The stage as its first task is sent it: with the share of that task, and without the stages below, which are sent by themselves.
 fn of_first_task(stage: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
     stage
-        .transform_up(|node| {
+        .transform_down(|node| {
+            if node.is_network_boundary() {
+                return Ok(Transformed::new(without_stage(node)?, true, TreeNodeRecursion::Jump));
+            }
             let variant = node.downcast_ref::<DistributedLeafExec>().and_then(|leaf| leaf.variants().first());
             Ok(match variant.cloned() {
                 Some(variant) => Transformed::yes(variant),
@@ -112,6 +117,13 @@ fn of_first_task(stage: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>
             })
         })
         .data()
+}
+
+/// A boundary with next to nothing below it.
+fn without_stage(boundary: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+    let nothing = |stage: &Arc<dyn ExecutionPlan>| Arc::new(EmptyExec::new(stage.schema())) as Arc<dyn ExecutionPlan>;
+    let nothing = boundary.children().into_iter().map(nothing).collect();
+    replace_children_if_necessary(boundary, nothing)
 }
 
 fn encoded(plan: &Arc<dyn ExecutionPlan>, context: &TaskContext) -> Result<Vec<u8>> {
@@ -131,9 +143,31 @@ fn operators(plan: &Arc<dyn ExecutionPlan>) -> Result<Vec<String>> {
     let mut shown = Vec::new();
     plan.apply(|node| {
         if !node.children().is_empty() {
-            shown.push(displayable(node.as_ref()).one_line().to_string().trim_end().to_owned());
+            shown.push(shown_operator(node));
         }
         Ok(TreeNodeRecursion::Continue)
     })?;
     Ok(shown)
+}
+
+/// What an operator shows. That keys of an aggregation are in order is left out where all of these are constant: a boundary arrives
+/// without the knowledge of what is constant in its rows, and rows with one value of a key need no order.
+fn shown_operator(node: &Arc<dyn ExecutionPlan>) -> String {
+    let shown = displayable(node.as_ref()).one_line().to_string();
+    let shown = shown.trim_end();
+    let is_left_out = node.downcast_ref::<AggregateExec>().is_some_and(is_ordered_by_constants);
+    let cut = shown.rsplit_once(", ordering_mode=").filter(|_| is_left_out);
+    cut.map_or(shown, |(operator, _)| operator).to_owned()
+}
+
+/// Whether those keys of an aggregation that are in order are constant.
+fn is_ordered_by_constants(aggregate: &AggregateExec) -> bool {
+    let keys = aggregate.group_expr().input_exprs();
+    let known = aggregate.input().properties().equivalence_properties();
+    let is_constant = |key: &Arc<dyn PhysicalExpr>| known.is_expr_constant(key).is_some();
+    match aggregate.input_order_mode() {
+        InputOrderMode::Linear => false,
+        InputOrderMode::PartiallySorted(places) => places.iter().all(|place| keys.get(*place).is_some_and(is_constant)),
+        InputOrderMode::Sorted => keys.iter().all(is_constant),
+    }
 }

@@ -20,6 +20,7 @@
 //! - `part`: what the tasks of a statement hold
 //! - `planning`: cuts a plan into stages, and says why one stays whole
 //! - `reach`: run-time filters that cannot come, because their producer is in another stage
+//! - `seal`: operators that are sent as bytes within the bytes of their plan
 //! - `statement`: what nodes know of running statements
 //! - `wire`: messages of the codec
 
@@ -35,6 +36,7 @@ mod options;
 mod part;
 mod planning;
 mod reach;
+mod seal;
 mod statement;
 #[cfg(test)]
 mod tests;
@@ -46,4 +48,5 @@ pub use failure::{from_node, to_coordinator};
 pub use head::{below_exchange, with_head};
 pub use nodes::{NodeRecord, Nodes};
 pub use planning::{Distribution, distribute, planning_state, remote_scans, session_config, shown};
+pub use seal::without_seals;
 pub use statement::{Statement, TaskHost};

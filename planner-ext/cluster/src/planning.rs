@@ -29,6 +29,7 @@ use crate::encodable::obstacle;
 use crate::nodes::Nodes;
 use crate::options;
 use crate::reach::with_reached_filters;
+use crate::seal::with_seals;
 use crate::statement::Statement;
 
 /// Fewest partitions that a plan is made with: one with a single partition cannot be cut.
@@ -97,7 +98,7 @@ pub async fn distribute(state: &SessionState, query: &LogicalPlan) -> Result<Dis
     if !plan.is::<DistributedExec>() {
         return whole("its plan has one stage".to_owned());
     }
-    let plan = with_reached_filters(&plan)?;
+    let plan = with_seals(&with_reached_filters(&plan)?)?;
     match obstacle(&plan, &state.task_ctx())? {
         Some(why) => whole(why),
         None => Ok(Distribution::Stages(plan)),

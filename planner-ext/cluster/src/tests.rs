@@ -12,9 +12,19 @@ use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::execution::TaskContext;
 use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
-use datafusion::physical_plan::{ExecutionPlan, collect};
+use datafusion::logical_expr::Operator;
+use datafusion::physical_expr::expressions::{CastExpr, Column, binary, col, lit};
+use datafusion::physical_expr::{LexOrdering, Partitioning, PhysicalExpr, PhysicalSortExpr};
+use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode, PhysicalGroupBy};
+use datafusion::physical_plan::empty::EmptyExec;
+use datafusion::physical_plan::filter::FilterExec;
+use datafusion::physical_plan::projection::{ProjectionExec, ProjectionExpr};
+use datafusion::physical_plan::repartition::RepartitionExec;
+use datafusion::physical_plan::sorts::sort::SortExec;
+use datafusion::physical_plan::union::UnionExec;
+use datafusion::physical_plan::{ExecutionPlan, InputOrderMode, collect, displayable};
 use datafusion::prelude::{SessionConfig, SessionContext};
-use datafusion_distributed::DistributedCodec;
+use datafusion_distributed::{DistributedCodec, NetworkShuffleExec};
 use datafusion_proto::bytes::{
     physical_plan_from_bytes_with_proto_converter, physical_plan_to_bytes_with_proto_converter,
 };
@@ -28,6 +38,8 @@ use terrace_tier_store::table::{TableDefinition, TableName};
 use terrace_tier_store::{Store, StoreOptions};
 use tokio::runtime::Handle;
 
+use crate::encodable::obstacle;
+use crate::seal::with_seals;
 use crate::{Distribution, Nodes, Statement, TaskHost, distribute, planning_state, session_config, with_head};
 
 /// Tables `fact`, of many chunks and a delta, and `dim`, of two chunks.
@@ -251,6 +263,142 @@ async fn windows_that_would_lose_something_stay_whole() {
         let why = staged(&nodes, &statement, &context, &format!("SELECT k, {window} FROM fact")).await.err();
         assert!(why.as_ref().is_some_and(|why| why.contains("a window with")), "{window}: {why:?}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn unions_of_nullable_columns_and_constant_keys_are_executed_by_nodes() {
+    let tables = Tables::new(4_000, 200, 0);
+    let context = tables.session();
+    let nodes = Nodes::start(2, &Handle::current()).unwrap();
+    for sql in [
+        "SELECT x, count(*), sum(n) FROM (SELECT d AS x, k AS n FROM fact UNION ALL SELECT d, CAST(d AS BIGINT) FROM dim) t \
+         GROUP BY x",
+        "SELECT d, s, count(*), sum(k) FROM fact WHERE d = 5 GROUP BY d, s",
+    ] {
+        let statement = nodes.register(Arc::new(Host));
+        let staged = staged(&nodes, &statement, &context, sql).await;
+        let (plan, task) = staged.unwrap_or_else(|why| panic!("{sql} stays whole: {why}"));
+        let found = collect(plan, task).await.unwrap_or_else(|error| panic!("{sql}: {error}"));
+        assert_eq!(sorted(&found), whole(&context, sql).await, "{sql}");
+    }
+}
+
+/// What the coordinator of a statement encodes with.
+fn coordinator(nodes: &Nodes, statement: &Arc<Statement>) -> TaskContext {
+    let state = base_state();
+    let config = session_config(nodes, statement, state.config().clone()).unwrap();
+    TaskContext::from(&state).with_session_config(config)
+}
+
+/// A plan as the stage of two tasks below a boundary.
+fn shuffled(plan: Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
+    let key: Arc<dyn PhysicalExpr> = Arc::new(Column::new(plan.schema().field(0).name(), 0));
+    let exchange = RepartitionExec::try_new(plan, Partitioning::Hash(vec![key], 4)).unwrap();
+    Arc::new(NetworkShuffleExec::try_new(Arc::new(exchange), 2).unwrap())
+}
+
+fn no_rows(fields: Vec<Field>) -> Arc<dyn ExecutionPlan> {
+    Arc::new(EmptyExec::new(Arc::new(Schema::new(fields))))
+}
+
+fn through_bytes(plan: &Arc<dyn ExecutionPlan>, context: &TaskContext) -> Arc<dyn ExecutionPlan> {
+    let codec = DistributedCodec::new_combined_with_user(context.session_config());
+    let converter = DeduplicatingProtoConverter::default();
+    let bytes = physical_plan_to_bytes_with_proto_converter(Arc::clone(plan), &codec, &converter).unwrap();
+    physical_plan_from_bytes_with_proto_converter(&bytes, context, &codec, &converter).unwrap()
+}
+
+#[tokio::test]
+async fn a_union_keeps_its_casts_to_fields_in_bytes() {
+    let nodes = Nodes::start(2, &Handle::current()).unwrap();
+    let statement = nodes.register(Arc::new(Host));
+    let context = coordinator(&nodes, &statement);
+    let number = |is_nullable| no_rows(vec![Field::new("n", DataType::Int64, is_nullable)]);
+    // The planner may merge the projection of a cast with others.
+    let field = Arc::new(Field::new("n", DataType::Int64, true));
+    let cast = CastExpr::new_with_target_field(Arc::new(Column::new("n", 0)), field, None);
+    let sum = binary(Arc::new(cast), Operator::Plus, lit(1_i64), &number(false).schema()).unwrap();
+    let merged = ProjectionExpr { expr: sum, alias: "n".to_owned() };
+    let merged: Arc<dyn ExecutionPlan> = Arc::new(ProjectionExec::try_new(vec![merged], number(false)).unwrap());
+    for inputs in [vec![number(false), number(true)], vec![merged, number(true)]] {
+        let plan = shuffled(UnionExec::try_new(inputs).unwrap());
+        let why = obstacle(&plan, &context).unwrap();
+        assert!(why.as_ref().is_some_and(|why| why.contains("would change")), "no seal is needed: {why:?}");
+        let plan = with_seals(&plan).unwrap();
+        assert_eq!(obstacle(&plan, &context).unwrap(), None);
+        let union = Arc::clone(plan.children()[0].children()[0]);
+        assert!(union.is::<UnionExec>());
+        let arrived = through_bytes(&union, &context);
+        let shown = |plan: &Arc<dyn ExecutionPlan>| displayable(plan.as_ref()).indent(true).to_string();
+        assert_eq!((shown(&arrived), arrived.schema()), (shown(&union), union.schema()));
+        let input = arrived.children()[0];
+        assert!(input.is::<ProjectionExec>() && input.schema().field(0).is_nullable());
+        assert!(!union.children()[0].is::<ProjectionExec>(), "it is not sealed");
+        let open = crate::without_seals(plan).unwrap();
+        assert!(open.children()[0].children()[0].children()[0].is::<ProjectionExec>());
+    }
+}
+
+/// So many projections above a plan.
+fn tower(levels: usize, bottom: Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
+    (0..levels).fold(bottom, |input, _| {
+        let column = ProjectionExpr { expr: Arc::new(Column::new("n", 0)), alias: "n".to_owned() };
+        Arc::new(ProjectionExec::try_new(vec![column], input).unwrap())
+    })
+}
+
+#[test]
+fn a_deep_plan_is_sent_and_one_beyond_reason_is_not() {
+    // Without optimization, reading takes much of the stack; the threads of the server have more than that of a test.
+    let test = || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let nodes = Nodes::start(2, runtime.handle()).unwrap();
+        let statement = nodes.register(Arc::new(Host));
+        let context = coordinator(&nodes, &statement);
+        let bottom = no_rows(vec![Field::new("n", DataType::Int64, true)]);
+        let plan = shuffled(tower(70, Arc::clone(&bottom)));
+        let why = obstacle(&plan, &context).unwrap();
+        assert!(why.as_ref().is_some_and(|why| why.contains("cannot be read")), "no seal is needed: {why:?}");
+        assert_eq!(obstacle(&with_seals(&plan).unwrap(), &context).unwrap(), None);
+        let why = obstacle(&with_seals(&shuffled(tower(400, Arc::clone(&bottom)))).unwrap(), &context).unwrap();
+        assert!(why.as_ref().is_some_and(|why| why.contains("seals within each other")), "{why:?}");
+        // Stages are sent by themselves: together they may be deeper.
+        let stages = shuffled(tower(30, shuffled(tower(30, bottom))));
+        assert_eq!(obstacle(&stages, &context).unwrap(), None);
+    };
+    let thread = std::thread::Builder::new().name("deep".to_owned()).stack_size(64 << 20).spawn(test).unwrap();
+    thread.join().unwrap();
+}
+
+/// Both halves of an aggregation by the keys, with a boundary between them.
+fn grouped_in_stages(input: Arc<dyn ExecutionPlan>, keys: &[&str]) -> Arc<AggregateExec> {
+    let schema = input.schema();
+    let grouped = |mode, input: Arc<dyn ExecutionPlan>| {
+        let keys = keys.iter().map(|key| (col(key, &input.schema()).unwrap(), (*key).to_owned())).collect();
+        let keys = PhysicalGroupBy::new_single(keys);
+        AggregateExec::try_new(mode, keys, vec![], vec![], input, Arc::clone(&schema)).unwrap()
+    };
+    let partial = grouped(AggregateMode::Partial, input);
+    Arc::new(grouped(AggregateMode::FinalPartitioned, shuffled(Arc::new(partial))))
+}
+
+#[tokio::test]
+async fn constant_keys_need_no_order_and_others_do() {
+    let nodes = Nodes::start(2, &Handle::current()).unwrap();
+    let statement = nodes.register(Arc::new(Host));
+    let context = coordinator(&nodes, &statement);
+    let rows = || no_rows(vec![Field::new("d", DataType::Int32, false), Field::new("e", DataType::Int32, false)]);
+    let schema = rows().schema();
+    let is_five = binary(col("d", &schema).unwrap(), Operator::Eq, lit(5_i32), &schema).unwrap();
+    let filtered = Arc::new(FilterExec::try_new(is_five, rows()).unwrap());
+    let constant = grouped_in_stages(filtered, &["d", "e"]);
+    assert_eq!(constant.input_order_mode(), &InputOrderMode::PartiallySorted(vec![0]));
+    assert_eq!(obstacle(&shuffled(constant), &context).unwrap(), None);
+    let order = LexOrdering::new([PhysicalSortExpr::new_default(col("d", &schema).unwrap())]).unwrap();
+    let in_order = grouped_in_stages(Arc::new(SortExec::new(order, rows())), &["d", "e"]);
+    assert_eq!(in_order.input_order_mode(), &InputOrderMode::PartiallySorted(vec![0]));
+    let why = obstacle(&shuffled(in_order), &context).unwrap();
+    assert!(why.as_ref().is_some_and(|why| why.contains("ordering_mode=PartiallySorted([0])")), "{why:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use datafusion_proto::protobuf::PhysicalExprNode;
+use datafusion_proto::protobuf::{PhysicalExprNode, Schema};
 use terrace_scan::scan::ScanSource;
 
 /// The table version that a scan reads, and how it shows it.
@@ -60,7 +60,7 @@ impl SourceKey {
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct PlanMessage {
     /// Which one it is.
-    #[prost(oneof = "PlanKind", tags = "1")]
+    #[prost(oneof = "PlanKind", tags = "1, 2")]
     pub kind: Option<PlanKind>,
 }
 
@@ -70,6 +70,22 @@ pub(crate) enum PlanKind {
     /// A scan of a table, or a share of one.
     #[prost(message, tag = "1")]
     Scan(ScanMessage),
+    /// An operator with all that is below it, as a message of its own.
+    #[prost(message, tag = "2")]
+    Sealed(SealedMessage),
+}
+
+/// An operator with all that is below it.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct SealedMessage {
+    /// A `PhysicalPlanNode`.
+    #[prost(bytes = "vec", tag = "1")]
+    pub plan: Vec<u8>,
+    /// Which casts of the operator, a projection, are those to the fields.
+    #[prost(uint32, repeated, tag = "2")]
+    pub casts: Vec<u32>,
+    #[prost(message, optional, tag = "3")]
+    pub fields: Option<Schema>,
 }
 
 /// A scan of a table, or a share of one.

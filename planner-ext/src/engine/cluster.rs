@@ -27,7 +27,7 @@ use futures::stream::BoxStream;
 use futures::{StreamExt, stream};
 use terrace_cluster::{
     Distribution, NodeRecord, Nodes, Statement, TaskHost, below_exchange, distribute, planning_state, remote_scans,
-    session_config, to_coordinator, with_head,
+    session_config, to_coordinator, with_head, without_seals,
 };
 use terrace_heap::HeapAccount;
 use terrace_scan::joins::part_rules;
@@ -178,7 +178,7 @@ impl Cluster {
             Distribution::Stages(staged) => staged,
             Distribution::Whole(why) => return Ok(Placed::Whole(why)),
         };
-        if rows_of_large_values(&staged)?.is_some() {
+        if rows_of_large_values(&without_seals(Arc::clone(&staged))?)?.is_some() {
             return Ok(Placed::Whole("it has large literals".to_owned()));
         }
         let scans = remote_scans(&staged)?;
