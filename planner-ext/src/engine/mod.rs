@@ -668,7 +668,7 @@ impl Engine {
     {
         let work = HeapAccount::carry(tasks::in_current_span(work));
         // The thread that waits computes nothing, so it works for no account.
-        let wait = move || with_priority(Priority::Upkeep, work)?;
+        let wait = move || with_priority(Priority::Planning, work)?;
         self.options.cpu.spawn_blocking(wait).await.unwrap_or_else(|e| Err(tasks::join_error(&e)))
     }
 }

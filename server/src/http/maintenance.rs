@@ -68,7 +68,7 @@ pub async fn check(
         .blocking(move |state| {
             tracing::info!(quick, repair, "check requested over HTTP");
             let check = || state.store().check(CheckOptions { quick, repair }, &mut watch);
-            Ok(Json(with_priority(Priority::Upkeep, check)??))
+            Ok(Json(with_priority(Priority::Planning, check)??))
         })
         .await
 }
@@ -97,7 +97,7 @@ pub async fn backup(
             // Writes through the folder handle that was checked, even if the path changes meanwhile.
             let output_path = state.engine.files().backup_path(&path)?;
             let copy = || state.store().backup(&output_path.path(), &mut watch);
-            let copied = with_priority(Priority::Upkeep, copy)?.map_err(Problem::from);
+            let copied = with_priority(Priority::Planning, copy)?.map_err(Problem::from);
             Ok(Json(copied.map_err(|problem| problem.map_detail(|detail| output_path.with_shown_path(detail)))?))
         })
         .await

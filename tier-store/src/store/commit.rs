@@ -16,7 +16,7 @@ use roaring::RoaringBitmap;
 use terrace_model::{Error, Result};
 use terrace_storage::catalog::records::encode_batches;
 use terrace_storage::catalog::{Commit, PendingCommit};
-use terrace_storage::io::{WritingStatement, competing};
+use terrace_storage::io::WritingStatement;
 use terrace_storage::table::{Chunk, DeltaRows, Durability, Table, TableVersion};
 
 use super::core::Core;
@@ -170,15 +170,12 @@ impl Core {
         }
         // Dropped after the locks: the last reader of a chunk deletes its file.
         let mut removed = Vec::new();
-        // Every statement takes the second of these locks.
-        competing(|| {
-            let mut publications = self.publications.lock();
-            let _list = self.tables.write();
-            let now = self.clock.now_us();
-            while let Some(waiting) = publications.waiting.pop_front_if(|waiting| waiting.number <= submitted.number) {
-                self.publish(waiting.versions, now, &mut removed);
-            }
-        });
+        let mut publications = self.publications.lock();
+        let _list = self.tables.write();
+        let now = self.clock.now_us();
+        while let Some(waiting) = publications.waiting.pop_front_if(|waiting| waiting.number <= submitted.number) {
+            self.publish(waiting.versions, now, &mut removed);
+        }
         Ok(())
     }
 

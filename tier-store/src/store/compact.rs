@@ -26,7 +26,7 @@ use roaring::RoaringBitmap;
 use terrace_model::{ChunkId, Error, FileFormat, MarkId, Result, TableId, TierId};
 use terrace_storage::catalog::Commit;
 use terrace_storage::heat::{Heritage, PatternCounts};
-use terrace_storage::io::{Priority, competing};
+use terrace_storage::io::Priority;
 use terrace_storage::table::{Arrangement, Chunk, ChunkEntry, Marked, NewChunks, RowMap, Segment, Table, TableVersion};
 use terrace_storage::tier::codec::{Form, FormChoice};
 use terrace_storage::tier::reader::Admission;
@@ -203,8 +203,7 @@ impl Core {
             ..Compacted::default()
         };
         let maps = row_maps(group, &NewChunks::from_chunks(sealed.iter().map(|s| s.chunk.as_ref())), order.as_ref());
-        // Writers wait for the lock.
-        let submitted = competing(|| {
+        let submitted = {
             let mut head = table.lock_head();
             // A rule added meanwhile for some of these chunks would spread to the rows of all of them.
             let named_by = |entry: &ChunkEntry| head.version.rules.rules_naming(entry.chunk.id);
@@ -229,8 +228,8 @@ impl Core {
                 // Set once only: nothing but a compaction sets it, and a chunk is compacted once.
                 old.chunk.forwarding.moved.set(map);
             }
-            Ok::<_, Error>(self.submit(commit, vec![(Arc::clone(table), next)]))
-        })?;
+            self.submit(commit, vec![(Arc::clone(table), next)])
+        };
         self.complete(submitted)?;
         self.compactions.count(&done);
         Ok(done)

@@ -11,7 +11,6 @@ use std::sync::atomic::Ordering;
 use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions};
 use arrow::datatypes::{Schema, SchemaRef};
 use terrace_model::{Error, Result};
-use terrace_storage::io::competing;
 use terrace_storage::table::column::with_ids;
 use terrace_storage::table::{Chunk, Segment, SegmentHome};
 use terrace_storage::tier::codec::{self, Compression, CompressionRule, Form, Stamp};
@@ -31,8 +30,7 @@ impl Core {
         if !matches!(codec::check_stamp(&file), Ok(Stamp::Valid)) {
             file = encode_again(chunk, &file)?;
         }
-        // Readers of the chunk wait for it.
-        competing(|| self.home.replace_file(chunk, &file))?;
+        self.home.replace_file(chunk, &file)?;
         self.home.counters().healed.fetch_add(1, Ordering::Relaxed);
         tracing::warn!(path = %chunk.path.display(), "rebuilt a damaged file from good copies");
         Ok(())

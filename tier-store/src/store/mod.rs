@@ -91,7 +91,7 @@ use arrow::array::{ArrayRef, BooleanArray, RecordBatch};
 use terrace_model::{Account, FileFormat, MarkId, Result, TableName, TierId};
 use terrace_placement::{EpochRecord, MergeOptions, MoveRecord, TierCost, Tiering, TieringHost, TieringOptions};
 use terrace_storage::catalog::{Commit, Space};
-use terrace_storage::io::{BlockIo, ColumnLevels, ReadingStatements, WritingStatement, competing};
+use terrace_storage::io::{BlockIo, ColumnLevels, ReadingStatements, WritingStatement};
 use terrace_storage::migrate::Failing;
 use terrace_storage::table::{
     Alteration, Arrangement, Chunk, ChunkEntry, DeltaRows, FilterPool, IngestMemory, NewRule, Rule, RuleChoice, Table,
@@ -602,8 +602,7 @@ impl Store {
     /// # Errors
     /// The errors of [`backup`].
     pub fn backup(&self, target: &std::path::Path, watch: Watch<'_>) -> Result<BackupReport> {
-        // Writers may wait for it.
-        competing(|| self.core.seal_volatile())?;
+        self.core.seal_volatile()?;
         self.core.backup(target, watch)
     }
 

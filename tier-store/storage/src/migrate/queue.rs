@@ -25,7 +25,7 @@ use terrace_model::clock::Clock;
 use super::device_rate::{DeviceRates, RateLimiter};
 use super::health::Health;
 use super::mover::{Outcome, Relocation, try_move, try_promote};
-use crate::io::{Helpers, Priority, let_others_run, set_priority};
+use crate::io::{Priority, let_others_run, set_priority};
 use crate::tier::reader::ReadColumn;
 use crate::tier::{HomeTier, MemoryTier};
 use admission::Admitted;
@@ -146,19 +146,16 @@ impl MoveQueue<'_> {
         });
         let changed = Condvar::new();
         let work = &|| self.work(&state, &changed);
-        let helpers = Helpers::for_this_thread();
         std::thread::scope(|scope| {
             let spawn = |background: bool| -> bool {
                 let thread = std::thread::Builder::new().name("terrace-mover".into());
-                let joined = helpers.clone();
                 let body = move || {
                     if background {
                         set_priority(Priority::Moving);
                     }
-                    let _member = if background { None } else { joined.join() };
                     work();
                 };
-                let spawned = helpers.start(|| thread.spawn_scoped(scope, body));
+                let spawned = thread.spawn_scoped(scope, body);
                 spawned.inspect_err(|error| tracing::warn!(%error, "cannot start a thread for moves")).is_ok()
             };
             // Dropping a copy takes no time, so only moves that copy are worth a thread.
