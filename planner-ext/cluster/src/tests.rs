@@ -271,8 +271,8 @@ async fn unions_of_nullable_columns_and_constant_keys_are_executed_by_nodes() {
     let context = tables.session();
     let nodes = Nodes::start(2, &Handle::current()).unwrap();
     for sql in [
-        "SELECT x, count(*), sum(n) FROM (SELECT d AS x, k AS n FROM fact UNION ALL SELECT d, CAST(d AS BIGINT) FROM dim) t \
-         GROUP BY x",
+        "SELECT x, count(*), sum(n) FROM (SELECT CAST(d AS BIGINT) AS x, k AS n FROM fact UNION ALL SELECT k, CAST(d AS BIGINT) \
+         FROM fact) t GROUP BY x",
         "SELECT d, s, count(*), sum(k) FROM fact WHERE d = 5 GROUP BY d, s",
     ] {
         let statement = nodes.register(Arc::new(Host));
