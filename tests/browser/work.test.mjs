@@ -322,7 +322,7 @@ test("the last hours are lines with words, and keys move through them", { timeou
   const { points } = await server.api("history");
   assert.ok(points.length >= 2, JSON.stringify(points));
   assert.deepEqual(await page.locator(".lines").evaluateAll((all) => all.map((figure) => figure.dataset.key)),
-    ["statements", "ended", "times", "moved", "disk", "memory", "tier-dram", "tier-nvm", "tier-ssd"]);
+    ["tier-dram", "tier-nvm", "tier-ssd", "statements", "ended", "times", "moved", "disk", "memory"]);
   assert.match(await chart.getAttribute("aria-label"), /dram: used [\d.]+ .*; budget [\d.]+ [KM]iB/);
   await chart.focus();
   await page.keyboard.press("ArrowLeft");

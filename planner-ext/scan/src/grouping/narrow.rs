@@ -72,6 +72,10 @@ impl Program {
         let step = match expr.downcast_ref::<DecimalExpr>() {
             Some(decimal) => {
                 let (left, right) = (self.operand(decimal.left(), schema)?, self.operand(decimal.right(), schema)?);
+                // One value for all rows: planners compute it.
+                if matches!((left, right), (Operand::One(_), Operand::One(_))) {
+                    return None;
+                }
                 Step::Arithmetic(decimal.operation(), left, right)
             }
             None => match expr.data_type(schema).ok()? {
@@ -198,7 +202,7 @@ impl Narrow {
             }
             (Side::Values(l), Side::One(r)) => self.values.extend(l.values.iter().map(|l| operation(*l, *r))),
             (Side::One(l), Side::Values(r)) => self.values.extend(r.values.iter().map(|r| operation(*l, *r))),
-            // A planner computes it.
+            // There is no such step.
             (Side::One(_), Side::One(_)) => {}
         }
     }

@@ -72,13 +72,13 @@ const WIDE = 360, TALL = 96, LEFT = 4, RIGHT = 356, TOP = 6, BOTTOM = 82;
 export function drawLines(place, points) {
   const drawn = charts(points);
   const known = new Map([...place.children].map(figure => [figure.dataset.key, figure]));
-  for (const chart of drawn) {
+  const keys = new Set(drawn.map(chart => chart.key));
+  for (const [key, figure] of known) if (!keys.has(key)) figure.remove();
+  drawn.forEach((chart, i) => {
     const figure = known.get(chart.key) ?? newFigure(chart);
-    known.delete(chart.key);
     drawChart(figure, chart, points);
-    if (figure.parentNode !== place) place.append(figure);
-  }
-  for (const figure of known.values()) figure.remove();
+    if (place.children[i] !== figure) place.insertBefore(figure, place.children[i] ?? null);
+  });
 }
 function newFigure(chart) {
   const figure = el("figure", { className: "lines" }); figure.dataset.key = chart.key;
