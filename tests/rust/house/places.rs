@@ -31,7 +31,6 @@ const PLACES: [Place; 6] = [
             "tier-store/storage/src/tier/ssd/files.rs",
             "tier-store/model/src/clock.rs",
             "server/src/allocator.rs",
-            "tests/support/src/residence.rs",
             "bench/src/",
         ],
         holds_for_tests: false,
